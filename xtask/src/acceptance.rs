@@ -30,8 +30,8 @@ use suites::SUITES;
 struct Suite {
     name: &'static str,
     rows: &'static [Row],
-    /// The commit to compare with if the option `--against` is missing. If this is `None` too, rows
-    /// with a comparison cannot run.
+    /// The commit to compare with if the user does not give the option `--against`. If this is
+    /// `None` and the option is missing, rows that compare with another commit cannot run.
     against: Option<&'static str>,
 }
 
@@ -56,7 +56,7 @@ enum Bound {
 enum Kind {
     /// The command fails, because a function does not work, independent of the machine.
     Works,
-    /// The figure is valid only for this machine at this time; it is for the record.
+    /// The figure is valid only for this machine at this time; it is printed only for the record.
     ForTheRecord,
 }
 
@@ -85,12 +85,13 @@ enum Probe {
     /// The minutes for which these targets were fuzzed without a crash. An empty list means all
     /// targets.
     Fuzz { targets: &'static [&'static str], seconds_quick: u32, seconds_full: u32 },
-    /// The worst point of `ethernot sim policies`.
+    /// The worst point of `ethernot sim policies`: the lowest ratio of this project's policy to the
+    /// better of the other policies.
     Policies { arguments: &'static [&'static str] },
     /// The throughput of this project's sending policy divided by the throughput of `MultiEdge`'s
     /// policy, at the point with the lowest ratio. The figure is the median of several runs of
-    /// `ethernot bench multiedge`. A run does not count if the other policies were slower than in
-    /// another run, because the machine was busy during this run.
+    /// `ethernot bench multiedge`. If the other policies were slower in a run than in the other
+    /// runs, the machine was busy, and the run does not count.
     Rules { arguments: &'static [&'static str], points: &'static [PointOf] },
     /// The worst ratio of one contender of `ethernot bench` to another, over all sizes.
     Contenders { arguments: &'static [&'static str], test: &'static str, pair: Pair },
@@ -110,9 +111,11 @@ enum Probe {
         steps: &'static [entries::Step],
         pointer: &'static str,
     },
-    /// The number of constants of the sending policy whose value was chosen freely.
+    /// The number of constants of the sending policy whose value is a number that was chosen
+    /// freely, and not computed from other values.
     Constants,
-    /// The worst point of two contenders of `ethernot bench`, `bench multiedge` or `bench sockets`.
+    /// The figure at the point where a comparison of two contenders of `ethernot bench`,
+    /// `bench multiedge` or `bench sockets` has the worst result.
     Compared { arguments: &'static [&'static str], comparison: compared::Comparison },
     /// The lowest ratio of streams over UDP to a stream of bare datagrams, in a result of
     /// `ethernot bench yardsticks`.
@@ -125,7 +128,8 @@ enum Probe {
     /// The largest figure of this name that tests print. The tests compare the libraries with the
     /// libraries of the commit of `--against`.
     AgainstPrinted { tests: printed::Tests, name: &'static str },
-    /// The ratio of this program to the program of the commit of `--against`, run alternately.
+    /// The ratio of a field's value with this program to its value with the program of the commit
+    /// of `--against`. The programs run alternately.
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
     /// A count in the sources.
     Sources(structure::Count),
@@ -149,16 +153,16 @@ struct PointOf {
     bytes: u64,
 }
 
-/// The figure of a point of this project's sending policy.
+/// The figure that this project's sending policy reaches at a point.
 #[derive(Clone, Copy)]
 enum PointFigure {
-    /// The payload rate in per cent of the links' rate.
+    /// The payload rate in percent of the rate of all links together.
     Share,
     /// Like [`Self::Share`], in a set-up whose links have a delay. The set-up `without` has the
-    /// same links without the delay. The row compares with the bare stream of frames of that
-    /// set-up, because a delay does not change the rate of a link.
+    /// same links without the delay. The row compares with the bare stream of frames in the set-up
+    /// `without`, because a delay does not change the rate of a link.
     ShareWithDelay { without: &'static str },
-    /// A number, in the unit of the bound.
+    /// The number in this field of the point, in the unit of the bound.
     Field(&'static str),
     /// The throughput of this project's policy divided by the throughput of a contender, which may
     /// be in another set-up.
@@ -201,7 +205,7 @@ enum Outcome {
         value: String,
         ok: bool,
     },
-    /// The figure misses the bound, but no protocol can reach the bound on this machine.
+    /// The figure misses the bound, and no protocol can reach the bound on this machine.
     BeyondHere {
         value: String,
         reason: String,

@@ -15,7 +15,7 @@ use crate::error::XtaskError;
 use crate::libraries::{C_HEADER, c_versioned};
 use crate::workspace::Workspace;
 
-/// The recorded description.
+/// The recorded description of the ABI.
 const RECORDED: &str = "docs/api/ethernot-c.abi.xml";
 
 /// Permitted changes that `abidiff` would report.

@@ -95,8 +95,8 @@ fn users(workspace: &Workspace, packages: &[&Package]) -> Vec<String> {
     others.filter(|package| is_used(package)).map(|package| package_name(&package.name)).collect()
 }
 
-/// Returns the packages with a file that changed since `commit`. Returns all packages if a file
-/// changed that affects all.
+/// Returns the packages with a file that changed since `commit`. If a changed file affects every
+/// package, returns all packages.
 fn changed<'a>(workspace: &'a Workspace, commit: &str) -> Result<Vec<&'a Package>, XtaskError> {
     let files = changed_files(commit)?;
     let folders: Vec<&Path> =

@@ -89,7 +89,7 @@ fn check_prefix(prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The files built before the installation.
+/// The files that are built before the installation.
 pub(crate) struct Built {
     program: PathBuf,
     libraries: PathBuf,
@@ -179,7 +179,7 @@ pub(crate) struct Tree {
     root: PathBuf,
     /// The prefix without its leading slash, so that it is relative.
     prefix: PathBuf,
-    /// Paths of the files as placed.
+    /// Paths of the files that were placed in the tree.
     pub(crate) files: Vec<PathBuf>,
 }
 
@@ -205,7 +205,7 @@ impl Tree {
         tried.map_err(|cause| XtaskError::Write { path: folder, cause })
     }
 
-    /// Copies a file. If a program has the old file open, it keeps the old content.
+    /// Copies a file. A program that has the old file open keeps the old content.
     pub(crate) fn place(&mut self, from: &Path, to: &str, mode: u32) -> Result<(), XtaskError> {
         let bytes =
             fs::read(from).map_err(|cause| XtaskError::Read { path: from.into(), cause })?;
@@ -264,10 +264,10 @@ const C_LINK: &str = "lib/libethernot.so";
 const C_HEADER: &str = "include/ethernot.h";
 const C_PKG_CONFIG: &str = "lib/pkgconfig/ethernot.pc";
 
-/// Readable and executable by all users.
+/// Mode of files that all users may read and execute.
 const PROGRAM_MODE: u32 = 0o755;
 
-/// Readable by all users.
+/// Mode of files that all users may read.
 pub(crate) const FILE: u32 = 0o644;
 
 #[cfg(test)]

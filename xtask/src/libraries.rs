@@ -36,7 +36,7 @@ const C_PKG_CONFIG: &str = "abi/c/ethernot.pc.in";
 /// A script that replaces the `rdma` tool, for programs that run this tool to list the devices.
 const RDMA_TOOL: &str = "abi/paths/rdma";
 
-/// Libraries that are loaded into programs; file names in the folder of the libraries.
+/// File names of the libraries that are loaded into programs, in the folder of the libraries.
 pub(crate) const SHARED: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", PATHS, sockets::LIBRARY];
 
 /// Path of the script in place of the `rdma` tool, in the folder of the libraries.
@@ -113,7 +113,7 @@ fn place_for_c(workspace: &Workspace, profile: &Path, folder: &Path) -> Result<(
     std::fs::write(&path, text).map_err(|cause| XtaskError::Write { path, cause })
 }
 
-/// Returns the file name of the library for C that loaders search for.
+/// Returns the file name by which loaders search for the library for C.
 pub(crate) fn c_versioned() -> String {
     format!("{C_LIBRARY}.{C_VERSION}")
 }
@@ -133,7 +133,7 @@ fn made(folder: PathBuf) -> Result<PathBuf, XtaskError> {
     Ok(folder)
 }
 
-/// Copies a file. If a program has the old file open, it keeps the old content.
+/// Copies a file. A program that has the old file open keeps the old content.
 fn place(from: &Path, to: &Path) -> Result<(), XtaskError> {
     let fresh = to.with_extension("fresh");
     let copied = std::fs::copy(from, &fresh).and_then(|_| std::fs::rename(&fresh, to));
@@ -165,7 +165,7 @@ struct Name {
 
 #[derive(Debug, PartialEq)]
 enum What {
-    /// A jump to this function.
+    /// An entry point that jumps to this function.
     Function(String),
     /// A variable of this many bytes.
     Variable(u32),
@@ -175,8 +175,8 @@ enum What {
 fn parse(text: &str) -> Result<Vec<Library>, String> {
     let mut libraries: Vec<Library> = Vec::new();
     let mut numbers: Vec<String> = Vec::new();
-    // The number of nodes at the end of the list to which the next names belong: 1, or the number
-    // of versions in the last `private` line.
+    // The names on the following lines belong to the last `open` nodes of the library. That is one
+    // node, or one node for each number in the last `private` line.
     let mut open = 0;
     for (number, line) in (1..).zip(text.lines()) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -228,7 +228,8 @@ impl What {
     }
 }
 
-/// Returns one node, or one node per number if the name contains a `*`.
+/// Returns one node with this name. If the name contains a `*`, returns one node for each number,
+/// with the number in place of the `*`.
 fn made_of(name: &str, numbers: &[String]) -> Vec<Node> {
     if !name.contains('*') {
         return vec![Node { name: name.into(), is_default: true, ..Node::default() }];
@@ -250,7 +251,7 @@ impl Library {
             && !self.nodes.iter().skip(place + 1).any(is_newer)
     }
 
-    /// Returns the assembly of the entries, which jump to the functions.
+    /// Returns the assembly of the entry points, which jump to the functions.
     fn entries(&self) -> String {
         let jump = if cfg!(target_arch = "aarch64") { "b" } else { "jmp" };
         let at_call = if cfg!(target_arch = "aarch64") { "" } else { "@PLT" };
@@ -277,7 +278,7 @@ impl Library {
 
     /// Returns the version script. Names without a version are private: the script puts them into a
     /// separate version and makes them local there. If they were local in a version with other
-    /// names, the linker would also hide those.
+    /// names, the linker would also hide those other names.
     fn script(&self) -> String {
         let mut text = String::new();
         for node in &self.nodes {

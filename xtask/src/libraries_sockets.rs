@@ -54,7 +54,7 @@ pub(crate) fn link(
     std::fs::rename(&fresh, &path).map_err(|cause| XtaskError::Write { path, cause })
 }
 
-/// A line of the list.
+/// A line of the list of names that the library replaces.
 #[derive(Debug, PartialEq)]
 struct Name {
     name: String,

@@ -105,7 +105,7 @@ struct About {
     /// The time of the sources' commit, in seconds since 1970. It depends only on the sources, so
     /// that packages of equal sources have equal bytes.
     seconds: String,
-    /// The same time in the format of mail.
+    /// The time of the sources' commit, in the format of mail headers.
     date: String,
 }
 
@@ -164,7 +164,7 @@ fn depends(work: &Path) -> Result<String, XtaskError> {
     fs::write(&path, source).map_err(|cause| XtaskError::Write { path, cause })?;
     let mut command = Command::new("dpkg-shlibdeps");
     // Without this option the tool would add the system's package libibverbs1, because one of the
-    // project's libraries needs the project's library of the same name.
+    // project's libraries needs the project's own libibverbs.so.1.
     command.current_dir(work).args(["-O", "--ignore-missing-info", "-xlibibverbs1"]);
     command.arg(format!("-l{NAME}/usr/{FOLDER}")).arg(format!("-e{NAME}/usr/{PROGRAM}"));
     command.args(libraries::SHARED.map(|name| format!("-e{NAME}/usr/{FOLDER}/{name}")));

@@ -1,4 +1,5 @@
-//! Builds the C programs of `tools/perf`, which measure any RDMA device, beside the libraries.
+//! Builds the C programs of `tools/perf` in the folder of the libraries. The programs can measure
+//! any RDMA device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::floor;
 struct Program {
     name: &'static str,
     libraries: &'static [&'static str],
-    /// A header that its libraries provide, and the command that installs it.
+    /// A header that the program's libraries provide, and the command that installs the header.
     needs: Option<(&'static str, &'static str)>,
 }
 

@@ -41,7 +41,7 @@ const PACKAGES: [&str; 10] = [
     "wire-edge",
 ];
 
-/// The recorded listing of the API.
+/// The file with the recorded listing of the API.
 const LISTING: &str = "docs/api/ethernot.txt";
 const RELEASED: &str = "docs/api/released.txt";
 const WITHOUT_EXAMPLE: &str = "docs/api/without-example.txt";
@@ -52,7 +52,7 @@ const WITHOUT_REMEDY: &str = "docs/api/without-remedy.txt";
 pub(crate) struct Findings {
     pub(crate) without_example: Vec<String>,
     pub(crate) without_remedy: Vec<String>,
-    /// Lines of the two exception lists that match no item.
+    /// Lines of the two lists of exceptions that match no item, and must therefore be removed.
     idle: Vec<String>,
     listing: String,
     since_kept: Changes,
@@ -111,8 +111,8 @@ impl Findings {
     }
 }
 
-/// Prints everything to correct, and fails if there is anything. With `UPDATE_SNAPSHOTS=1` stores
-/// the listing.
+/// Prints everything that must be corrected. Returns a failure if there is anything to correct.
+/// With `UPDATE_SNAPSHOTS=1`, stores the listing.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     let mut found = Findings::of(workspace)?;
     let complaints = found.complaints();

@@ -12,7 +12,7 @@ use crate::count::Count;
 use crate::error::XtaskError;
 use crate::workspace::{Workspace, cargo};
 
-/// Further packages that the environment must have.
+/// Packages that the environment must have to build and test ours.
 const TOOLS: [&str; 2] = ["maturin>=1.9,<2", "pytest"];
 
 /// Packages that the environment has if wheels of them exist. If a package is missing, the tests
@@ -69,8 +69,8 @@ pub(crate) struct Installed<'a> {
     workspace: &'a Workspace,
 }
 
-/// Builds and installs the package `ethernot`. If this is impossible here, the inner error is the
-/// reason.
+/// Builds and installs the package `ethernot`. If this host cannot build or install it, returns the
+/// reason as the inner error.
 pub(crate) fn install(workspace: &Workspace) -> Result<Result<Installed<'_>, String>, XtaskError> {
     let package = Package::new(workspace);
     if let Some(reason) = package.prepare() {
@@ -90,7 +90,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<Result<Installed<'_>, Str
 }
 
 impl Installed<'_> {
-    /// Runs the tests with one of these names.
+    /// Runs the tests that have one of these names.
     pub(crate) fn run(&self, names: &[&str]) -> Result<Count, XtaskError> {
         let [_, built] = &PACKAGES;
         self.package.run_tests(self.workspace, built, &["-k", &names.join(" or ")])

@@ -19,7 +19,7 @@ use crate::test_output::TestReader;
 use crate::workspace::{Workspace, cargo};
 use crate::{c_abi, deny, known_failures, libraries, public_api, test_programs};
 
-/// Seeds of the torture in an ordinary test run.
+/// Seeds of the torture (random faults in the simulator) in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";
 
 /// Runs all checks. The last line on standard output is the count.
@@ -119,8 +119,8 @@ pub(crate) fn run_tests(chosen: &[String], skips: &RefCell<Skips>) -> Result<Cou
     Ok(count)
 }
 
-/// Builds all programs and tests, and the libraries that tests load into programs. Runs before all
-/// tests, so that a build error is printed only once.
+/// Builds all programs and tests, and the libraries that tests load into programs. This step runs
+/// before all tests, so that a build error is printed only once.
 fn build_libraries(workspace: &Workspace) -> Result<Count, XtaskError> {
     match libraries::build(workspace, false) {
         Ok(_) => Ok(Count::NONE),
@@ -136,8 +136,8 @@ fn build_libraries(workspace: &Workspace) -> Result<Count, XtaskError> {
     }
 }
 
-/// Returns the steps that run beside the tests, because they only compute: each is a command with an
-/// exit status.
+/// Returns the steps that run at the same time as the tests, because these steps only compute. Each
+/// step is a command.
 fn steps_beside(workspace: &Workspace) -> [(&'static str, Command); 3] {
     // The build of all tests has replaced the file of the running program, which thus cannot run
     // itself again.

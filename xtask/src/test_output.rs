@@ -8,7 +8,7 @@ use crate::skips::Skips;
 #[derive(Default)]
 pub(crate) struct TestReader {
     reported: Count,
-    /// Number of passed tests that printed that they cannot run here.
+    /// Number of tests that passed, but printed that they cannot run here.
     skips: u64,
     /// Whether the current line is output of passed tests: between `successes:` and the next
     /// result.

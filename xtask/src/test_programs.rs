@@ -45,10 +45,10 @@ const COMPUTING: [&str; 16] = [
 /// A program that cargo built from tests.
 #[derive(Debug, PartialEq, Eq)]
 struct TestProgram {
-    /// Its source, below the folder of its package.
+    /// The program's source file, as a path below the folder of its package.
     source: String,
     package: String,
-    /// The folder of its package, in which it runs.
+    /// The folder of the program's package. The program runs in this folder.
     folder: PathBuf,
     executable: PathBuf,
 }
@@ -60,7 +60,7 @@ struct Job {
     kind: Kind,
 }
 
-/// What the output of a command means.
+/// How the output of a command is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The output is that of test programs.
@@ -155,8 +155,8 @@ impl TestProgram {
     }
 }
 
-/// Runs the commands of each lane one after the other, and the lanes at the same time. Passes the
-/// output of each command to `print` when it has ended.
+/// Runs the commands of each lane one after the other, and the lanes at the same time. When a
+/// command has ended, passes its output to `print`.
 fn run_lanes(lanes: [Lane; 2], skips: &mut Skips, print: &mut dyn FnMut(&str)) -> Count {
     let (sender, finished) = mpsc::channel();
     let mut count = Count::NONE;
@@ -201,7 +201,8 @@ fn run_job(job: Job) -> std::io::Result<Finished> {
     let (output, errors) = std::io::pipe()?;
     let outputs = command.stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors);
     let mut child = outputs.spawn()?;
-    // The command holds the writing ends of the pipe. Without this, reading would never end.
+    // The value `command` holds the writing ends of the pipe. While they are open, reading does not
+    // end.
     drop(command);
     let mut lines = Vec::new();
     for line in BufReader::new(output).split(b'\n') {

@@ -33,7 +33,7 @@ pub(crate) const PROTOCOL: &str = "docs/protocol.md";
 /// The normative text of the protocol by which TCP connections move.
 const SOCKETS_PROTOCOL: &str = "docs/sockets-protocol.md";
 
-/// The document that describes the path of a write, and of a frame.
+/// The document that describes the call path of a write, and that of a received frame.
 pub(crate) const ARCHITECTURE: &str = "docs/architecture.md";
 
 /// A violation of a rule: the place, and the remedy.
@@ -151,7 +151,7 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
     Ok((violations, summaries))
 }
 
-/// Checks that the scripts exist and are executable that the README and CI call.
+/// Checks that the scripts which the README and CI call exist and are executable.
 fn check_entrances(root: &Path) -> Vec<Violation> {
     let can_be_run = |name: &&str| {
         std::fs::metadata(root.join(name))

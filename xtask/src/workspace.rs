@@ -23,11 +23,11 @@ pub(crate) struct Package {
     /// ([`package_name`]), its short name.
     pub(crate) name: String,
     pub(crate) version: String,
-    /// Folder of its `Cargo.toml`.
+    /// Folder of the package's `Cargo.toml`.
     pub(crate) folder: PathBuf,
-    /// Direct dependencies of every kind.
+    /// Direct dependencies of the package, of every kind.
     pub(crate) dependencies: Vec<Dependency>,
-    /// Libraries and programs that it builds, without tests, examples and benches.
+    /// Libraries and programs that the package builds, without tests, examples and benches.
     pub(crate) targets: Vec<Target>,
 }
 
@@ -35,16 +35,16 @@ pub(crate) struct Package {
 pub(crate) struct Dependency {
     /// Name of the required package.
     pub(crate) name: String,
-    /// Whether only tests, examples and benches use it.
+    /// Whether only tests, examples and benches use the dependency.
     pub(crate) is_dev: bool,
-    /// Whether it is in this repository.
+    /// Whether the required package is in this repository.
     pub(crate) is_local: bool,
 }
 
 /// A library or a program of a package.
 pub(crate) struct Target {
     pub(crate) name: String,
-    /// Its root source file.
+    /// Root source file of the target.
     pub(crate) source: PathBuf,
     pub(crate) is_program: bool,
 }

@@ -136,8 +136,8 @@ impl Drop for Machine {
     }
 }
 
-/// Returns a script in place of rustup and of its installer: it creates a toolchain in their
-/// folder.
+/// Returns a script in place of rustup and of its installer. The script creates a toolchain in the
+/// folder of rustup's toolchains.
 fn bring(version: &str) -> String {
     format!(
         "bin=$RUSTUP_HOME/toolchains/stable-here/bin\n\

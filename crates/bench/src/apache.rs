@@ -1,5 +1,5 @@
-//! Measures Apache with a load generator, alternately over kernel TCP and over the edge. The load
-//! is single files, and traces of requests that follow Zipf's law.
+//! Measures Apache with a load generator, alternately over kernel TCP and over the edge. Some tests
+//! request a single file repeatedly. Others request the files of a trace that follows Zipf's law.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,11 +27,11 @@ use testbed::star::Star;
 pub struct Wishes {
     /// The executable of this program.
     pub own_program: PathBuf,
-    /// The way of connecting that the benchmark compares with kernel TCP.
+    /// The configuration of the two programs that the benchmark compares with kernel TCP.
     pub other: Way,
     /// Apache's multi-processing module.
     pub mpm: Mpm,
-    /// Sizes of single files, in bytes.
+    /// File sizes, in bytes. For each size, a test requests one file of this size repeatedly.
     pub sizes: Vec<u64>,
     /// Exponents of the traces' Zipf distributions.
     pub alphas: Vec<f64>,
@@ -43,7 +43,7 @@ pub struct Wishes {
     pub client_hosts: u32,
     /// Whether each request opens a new connection.
     pub closes: bool,
-    /// Number of samples for each case and each way of connecting.
+    /// Number of samples of each case over kernel TCP, and also in the configuration `other`.
     pub repetitions: u32,
     /// Length of a sample, in seconds.
     pub seconds: u32,
@@ -62,9 +62,9 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// The host.
+    /// The machine that ran all hosts as namespaces.
     pub machine: Machine,
-    /// The way of connecting that the benchmark compared with kernel TCP.
+    /// The configuration of the two programs that the benchmark compared with kernel TCP.
     pub other: Way,
     /// Apache's multi-processing module.
     pub mpm: Mpm,
@@ -75,15 +75,16 @@ pub struct Report {
     pub client_hosts: u32,
     /// Whether each request opened a new connection.
     pub closes: bool,
-    /// Number of samples for each case and each way of connecting.
+    /// Number of samples of each case over kernel TCP, and also in the configuration `other`.
     pub repetitions: u32,
     /// Length of a sample, in seconds.
     pub sample_seconds: u32,
     /// MTU of the link, in bytes.
     pub mtu: u32,
-    /// CPUs of client and server, if each was restricted to one.
+    /// The CPU of the server and the CPU of the client, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
-    /// Number of files that were fetched and compared over each way.
+    /// Number of files that a client fetched over TCP and with the library, and compared with the
+    /// originals.
     pub files_verified: usize,
     /// The library's counters in the server.
     pub server_path: PathTaken,
@@ -96,7 +97,7 @@ pub struct Report {
 pub struct ApacheCase {
     /// Mean size of a response's body, in bytes.
     pub mean_bytes: f64,
-    /// The measured values.
+    /// The values over kernel TCP and in the configuration `other`, and their ratios.
     #[serde(flatten)]
     pub case: Case,
 }
@@ -117,7 +118,7 @@ pub enum ApacheError {
     /// Responses differ from the files.
     #[error("files fetched over {} differ from the served files: {}", way.name(), files.join(", "))]
     Wrong {
-        /// The way over which the files were fetched.
+        /// The configuration in which the files were fetched.
         way: Way,
         /// The names of the files.
         files: Vec<String>,
@@ -229,7 +230,7 @@ struct Server {
     counters: PathBuf,
 }
 
-/// Returns the number of client hosts in documents that lack the field.
+/// Returns the number of client hosts for documents that lack the field `client_hosts`.
 const fn one_host() -> u32 {
     1
 }
@@ -237,7 +238,7 @@ const fn one_host() -> u32 {
 /// Highest number of client hosts.
 pub const CLIENT_HOSTS_MAX: u32 = 16;
 
-/// Number of client hosts in the figure on the slides.
+/// Number of client hosts in the figure of the slides that this benchmark reproduces.
 pub const CLIENT_HOSTS: u32 = 3;
 
 /// Name and version of the document format.
@@ -271,5 +272,5 @@ pub const SIZES_QUICK: [u64; 4] = [1 << 10, 16 << 10, 256 << 10, 2 << 20];
 /// Name of the folder that the server serves.
 const DOCUMENTS: &str = "documents";
 
-/// Server ports for kernel TCP and for the other way.
+/// Server ports: the first for kernel TCP, the second for connections with the library.
 const PORTS: [u16; 2] = [8080, 8081];

@@ -1,8 +1,8 @@
 //! Threads that spin during a measurement, as a model of other programs on a busy host.
 //!
 //! The threads run in a process of their own. Otherwise their CPU time would be added to that of
-//! the client or the server. This process has no namespace of its own and is not pinned, so the
-//! kernel's scheduler places its threads.
+//! the client or the server. The process of the threads has no namespace of its own and is not
+//! pinned, so the kernel's scheduler places its threads.
 
 use std::fs;
 use std::hint::black_box;
@@ -13,8 +13,9 @@ use std::thread;
 
 use crate::process::{ChildProcess, ChildSpec, Line, ProcessError, Role, print_line};
 
-/// Starts a process with `threads` spinning threads. They end when the value is dropped or when
-/// this process ends. Returns after all threads have started. Returns `None` if `threads` is 0.
+/// Starts a process with `threads` spinning threads. The threads end when the returned value is
+/// dropped or when this process ends. Returns after all threads have started. Returns `None` if
+/// `threads` is 0.
 pub(crate) fn start(program: &Path, threads: u32) -> Result<Option<ChildProcess>, ProcessError> {
     if threads == 0 {
         return Ok(None);
@@ -51,7 +52,7 @@ pub(crate) fn run(threads: u32) -> Result<(), String> {
         thread.spawn(spin).map_err(|error| format!("start busy thread {number}: {error}"))?;
     }
     print_line(&Line::Spinning)?;
-    // Wait for the end of the input; the parent sends no data. Then this process ends with all its
+    // The parent sends no data. When the parent closes the input, this process ends with all its
     // threads.
     io::copy(&mut io::stdin().lock(), &mut io::sink())
         .map(|_| ())
@@ -65,11 +66,11 @@ fn scheduling_class(status: &str) -> Option<u32> {
     after_name.split_whitespace().nth(CLASS_FIELD - FIELDS_TO_NAME - 1)?.parse().ok()
 }
 
-/// `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`. Threads that spin in these classes leave no CPU
-/// time to threads of other classes.
+/// The scheduling policies `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`. Threads that spin under
+/// these policies leave no CPU time to threads of other policies.
 const REAL_TIME: [u32; 3] = [1, 2, 6];
 
-/// Number of the scheduling policy's field, from proc(5).
+/// Number of the scheduling policy's field, counted from 1 as in proc(5).
 const CLASS_FIELD: usize = 41;
 
 /// Number of fields up to the name: the process id and the name.

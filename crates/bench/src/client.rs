@@ -45,7 +45,8 @@ pub struct Client {
     channel: Channel,
     server: Machine,
     server_transports: Vec<String>,
-    /// Whether the server runs on the client's host. Both then have the same softirq threads.
+    /// Whether the server runs on the client's host. If so, both processes use the same softirq
+    /// threads, which are counted only once.
     shares_host: bool,
     softirq: SoftirqThreads,
     latencies: Latencies,
@@ -90,8 +91,8 @@ impl Client {
         &self.server_transports
     }
 
-    /// Takes a sample: connects, warms up, measures and closes. Calls `on_start` when the recorded
-    /// phase begins, if `request` asks for it.
+    /// Takes a sample: connects, warms up, measures and closes. If `request.announced` is true,
+    /// calls `on_start` when the recorded phase begins.
     ///
     /// # Errors
     /// Returns [`ClientError`]; each variant names one cause.
@@ -128,8 +129,9 @@ impl Client {
         }
     }
 
-    /// Runs phases of growing length until one phase is as long as a warm-up should be. Returns the
-    /// operations per second.
+    /// Runs phases of growing length until a phase lasts at least half as long as a warm-up should.
+    /// Returns the operations per second of that phase. If the rate is known from an earlier
+    /// sample, runs only one phase.
     fn warm_up(
         &mut self,
         side: &mut dyn ClientSide,
@@ -147,7 +149,8 @@ impl Client {
                 self.rates.insert(key, rate);
                 return Ok(rate);
             }
-            // The length grows in steps, because the first operations are the slowest.
+            // The phases grow in steps. The first operations are the slowest, so a single short
+            // phase would give too low a rate.
             let wanted = (rate * wanted_seconds).ceil() as u64;
             operations = wanted.clamp(operations * 2, operations * GROWTH_MAX);
         }
@@ -235,5 +238,6 @@ fn cpu_seconds() -> Result<f64, ClientError> {
 /// buffers to grow, for the CPU frequency to rise, and for caches to fill.
 pub const WARM_UP_SHARE: f64 = 0.4;
 
-/// Largest growth factor between phases of a first warm-up.
+/// Largest factor by which a phase is longer than the phase before it, in a warm-up whose rate is
+/// not known yet.
 const GROWTH_MAX: u64 = 32;

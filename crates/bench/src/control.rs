@@ -3,8 +3,8 @@
 //!
 //! The client sends a request, and waits for all replies before it sends the next request:
 //!
-//! * The server answers `Prepare` with `Prepared`. After the client has connected, it also sends
-//!   `Connected`.
+//! * The server answers `Prepare` with `Prepared`. After the client has connected, the server also
+//!   sends `Connected`.
 //! * The server answers `Run` with `Started`, and then with `Finished`.
 //! * The server may answer any request with `Failed`. The client then closes the control
 //!   connection.
@@ -26,7 +26,7 @@ pub const VERSION: u32 = 1;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// Opens the conversation.
+    /// Opens the control connection. The server checks the client's version.
     Hello {
         /// [`VERSION`] of the client.
         version: u32,
@@ -100,7 +100,7 @@ pub enum ControlError {
     /// Reading or writing failed.
     #[error("{attempt}: {source}")]
     Io {
-        /// The attempted action.
+        /// The action that failed.
         attempt: &'static str,
         /// The error of the system call.
         source: io::Error,
@@ -111,7 +111,7 @@ pub enum ControlError {
     /// The other side sent a line that is not a control message.
     #[error("malformed control message from the other side ({reason}): {line:?}")]
     Malformed {
-        /// The parser's error.
+        /// The reason why the line could not be parsed.
         reason: String,
         /// The start of the line.
         line: String,
@@ -128,7 +128,7 @@ pub enum ControlError {
     /// The other side sent a message that does not answer the request.
     #[error("expected {expected} from the other side, got {got}")]
     Unexpected {
-        /// The expected message.
+        /// The message that this side expected.
         expected: &'static str,
         /// The message that arrived.
         got: String,
@@ -214,7 +214,7 @@ impl Channel {
         read_line(&mut self.reader)
     }
 
-    /// Waits for a reply. Returns an error if it is [`Reply::Failed`].
+    /// Waits for a reply. If the reply is [`Reply::Failed`], returns an error.
     ///
     /// # Errors
     /// Returns [`ControlError`]; each variant names one cause.
@@ -238,7 +238,7 @@ impl Channel {
 /// Writes `message` as one line.
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn write_line<T: Serialize>(writer: &mut impl Write, message: &T) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
@@ -274,13 +274,13 @@ pub fn unexpected(expected: &'static str, reply: &Reply) -> ControlError {
 /// Time limit for connecting. A host on a local network answers within milliseconds.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Longest silence before an end gives up. It exceeds
+/// Longest time that an end waits for a message before it gives up. This limit exceeds
 /// [`PHASE_TIME_MAX`](crate::transport::PHASE_TIME_MAX). Therefore an end whose phase times out can
 /// still report the reason.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Longest line. A `Prepare` with 255 links of IPv6 addresses has 24 KiB of JSON. The timeline of a
-/// minute has 600 KiB.
+/// Longest line, in bytes. A `Prepare` with 255 links of IPv6 addresses has 24 KiB of JSON. The
+/// timeline of a minute has 600 KiB.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 /// Returns the CPU seconds (user and system) that all threads of this process have used so far.
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn process_seconds() -> io::Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
@@ -20,7 +20,7 @@ pub fn process_seconds() -> io::Result<f64> {
 /// Returns the number of voluntary context switches of this process's threads so far.
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn voluntary_switches() -> io::Result<u64> {
     Ok(getrusage(UsageWho::RUSAGE_SELF)?.voluntary_context_switches().cast_unsigned())
 }
@@ -36,8 +36,8 @@ pub struct SoftirqThreads {
 }
 
 impl SoftirqThreads {
-    /// Finds the threads. If `/proc` hides them, like in a container, their time is reported as
-    /// zero.
+    /// Finds the threads. If `/proc` hides the threads, as in many containers,
+    /// [`seconds`](Self::seconds) returns 0.
     pub fn find() -> Self {
         let mut schedstat_paths = Vec::new();
         if let Ok(entries) = fs::read_dir("/proc") {
@@ -74,7 +74,7 @@ pub fn resident_bytes() -> u64 {
 /// Restricts this thread, and the threads it starts later, to CPU `cpu` (counted from 0).
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;

@@ -20,9 +20,10 @@ use testbed::switched::LinkShape;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cut {
-    /// The switch silently drops frames in both directions.
+    /// The switch silently drops all frames, in both directions.
     BothWays,
-    /// The switch silently drops frames from the sender of the data to its receiver.
+    /// The switch silently drops frames in one direction: from the sender of the data to its
+    /// receiver.
     OneWay,
     /// The sender's cable is pulled, so its interface loses the carrier.
     Carrier,
@@ -55,7 +56,7 @@ impl Cut {
 /// The user's choices for this benchmark.
 #[derive(Debug, Clone)]
 pub struct Wishes {
-    /// The way in which frames reach the links.
+    /// The kind of links: UDP sockets, packet sockets or `AF_XDP`.
     pub kind: LinkKind,
     /// The two links. The second is cut.
     pub links: [LinkShape; 2],
@@ -79,7 +80,7 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// The way in which frames reached the links.
+    /// The kind of links: UDP sockets, packet sockets or `AF_XDP`.
     pub kind: LinkKind,
     /// The two links. The second was cut.
     pub links: [LinkShape; 2],
@@ -102,8 +103,8 @@ pub struct Outcome {
     pub before_bits_per_second: f64,
     /// Steady payload rate over the remaining link, in bits per second.
     pub remaining_bits_per_second: f64,
-    /// Longest time after the cut in which the rate was below 80 % of `remaining_bits_per_second`,
-    /// in milliseconds.
+    /// Longest time after the cut in which the rate stayed below 80 % of
+    /// `remaining_bits_per_second`, in milliseconds.
     pub gap_ms: f64,
     /// Time from the restoration until the rate is again 80 % of `before_bits_per_second`, in
     /// milliseconds; `None` if the rate did not reach this value.
@@ -112,8 +113,8 @@ pub struct Outcome {
     pub cut_at_ms: u64,
     /// Time of the restoration, in milliseconds from the start of the timeline.
     pub restored_at_ms: u64,
-    /// Upper bound of the time that this host's kernel took to cut or to restore the link, in
-    /// milliseconds: the longer of the two times.
+    /// The kernel of this host took some time to cut the link, and some time to restore the link.
+    /// This is an upper bound of the longer of the two times, in milliseconds.
     #[serde(default)]
     pub late_ms: f64,
     /// Payload bytes that arrived in each millisecond.
@@ -273,16 +274,17 @@ fn first_reached(timeline: Option<&[u32]>, enough: f64) -> Option<usize> {
 /// other link.
 const CUT_LINK: u32 = 2;
 
-/// If the kernel takes longer than this to cut or restore, in milliseconds, the measured times are
-/// useless. The cut is then repeated, up to `ATTEMPTS` times.
+/// Longest time that the kernel may take to cut or to restore the link, in milliseconds. If the
+/// kernel takes longer, the measured times are useless. The cut is then repeated, up to `ATTEMPTS`
+/// times.
 const LATE_MS: f64 = 100.0;
 const ATTEMPTS: u32 = 4;
 
-/// Fraction of the rate below which the stream counts as interrupted.
+/// A stream counts as interrupted while its rate is below this fraction of the steady rate.
 const ENOUGH: f64 = 0.8;
 
-/// Length of the windows over which throughput is averaged, in milliseconds. A message of 64 KiB
-/// takes half a millisecond at 1 Gb/s.
+/// Length of the windows over which throughput is averaged, in milliseconds. A window contains
+/// several messages, because a message of 64 KiB takes half a millisecond at 1 Gb/s.
 const WINDOW_MS: usize = 5;
 
 /// Length of the windows after a restoration, in milliseconds. On some hosts two links are hardly

@@ -25,11 +25,11 @@ use testbed::star::Star;
 pub struct Wishes {
     /// The executable of this program.
     pub own_program: PathBuf,
-    /// The way of connecting that the benchmark compares with kernel TCP.
+    /// The configuration of the two programs that the benchmark compares with kernel TCP.
     pub other: Way,
     /// Numbers of hosts with a `gmond`.
     pub hosts: Vec<u32>,
-    /// Number of samples for each case and each way of connecting.
+    /// Number of samples of each case over kernel TCP, and also in the configuration `other`.
     pub repetitions: u32,
     /// Metrics that each host reports, 1 to [`gmond::METRICS_MAX`]. They determine the size of an
     /// answer.
@@ -53,26 +53,29 @@ pub struct Report {
     pub unix_seconds: u64,
     /// The machine that ran all hosts as namespaces.
     pub machine: Machine,
-    /// The way of connecting that the benchmark compared with kernel TCP.
+    /// The configuration of the two programs that the benchmark compared with kernel TCP.
     pub other: Way,
-    /// Number of samples for each case and each way of connecting.
+    /// Number of samples of each case over kernel TCP, and also in the configuration `other`.
     pub repetitions: u32,
     /// Number of metrics that each host reported. If a document lacks this field, its run had all
     /// metrics of Ganglia's own configuration.
     #[serde(default = "all_metrics")]
     pub metrics: usize,
-    /// Bytes of the shortest and of the longest answer, after all hosts reported all metrics.
+    /// Bytes of the shortest and of the longest answer of a host, measured after all hosts had
+    /// begun to report all metrics.
     #[serde(default)]
     pub answer_bytes: [u64; 2],
     /// Length of a sample, in seconds.
     pub sample_seconds: u32,
     /// MTU of the links, in bytes.
     pub mtu: u32,
-    /// CPUs of the gatherer and of the hosts, if each was restricted to one.
+    /// The CPU of the gatherer, and the CPU that all other hosts shared, if the run was restricted
+    /// to them.
     pub pinned_to: Option<[usize; 2]>,
     /// The library's counters, added over all `gmond` processes.
     pub server_path: PathTaken,
-    /// One entry for each number of hosts and gathering order; `at` is the number of hosts.
+    /// One entry for each number of hosts and gathering order. The field `at` of an entry is the
+    /// number of hosts.
     pub cases: Vec<Case>,
 }
 
@@ -168,7 +171,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Gangl
     })
 }
 
-/// The `gmond` processes of one way.
+/// The `gmond` processes of one configuration.
 struct Farm {
     addresses: Vec<SocketAddr>,
     running: Vec<Running>,
@@ -188,7 +191,8 @@ pub const SEQUENTIAL: &str = "sequential";
 /// Group name for gathering from all hosts at the same time.
 pub const PARALLEL: &str = "parallel";
 
-/// Highest number of hosts. This number is our choice, because the paper has at most three servers.
+/// Highest number of hosts. This number is our choice: the paper gives no example, because it has
+/// at most three servers.
 pub const HOSTS_MAX: u32 = 16;
 
 /// Numbers of hosts to measure.
@@ -197,5 +201,5 @@ pub const HOSTS: [u32; 5] = [1, 2, 4, 8, 16];
 /// Numbers of hosts in a quick run.
 pub const HOSTS_QUICK: [u32; 3] = [1, 4, 16];
 
-/// Server ports for kernel TCP and for the other way.
+/// Server ports: the first for kernel TCP, the second for connections with the library.
 const PORTS: [u16; 2] = [8649, 8650];

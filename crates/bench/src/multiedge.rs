@@ -1,6 +1,6 @@
 //! Measures the set-ups of the `MultiEdge` paper and additional set-ups. In each set-up, links of
-//! known rate join two hosts. The contenders are the edge protocol with its own rules, the edge
-//! protocol with `MultiEdge`'s rules, and kernel TCP.
+//! known rate join two hosts. The contenders are the edge protocol with this project's sending
+//! policy, the edge protocol with the sending policy of `MultiEdge`, and kernel TCP.
 //!
 //! Each set-up is a separate run with its own namespaces and processes. A run samples its
 //! contenders alternately.
@@ -27,7 +27,7 @@ use testbed::switched::LinkShape;
 pub use self::paper::Paper;
 pub use self::setups::SetUp;
 
-/// The way in which frames reach the links.
+/// A kind of link: the kernel interface through which the edge protocol sends and receives frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkKind {
@@ -52,11 +52,12 @@ impl LinkKind {
         }
     }
 
-    /// Returns the names of the links of a host with `count` interfaces.
+    /// Returns the names of the links of a host with `count` interfaces, in the notation of the
+    /// command line.
     pub(crate) fn links(self, count: usize) -> Vec<String> {
         let name = |link| match self {
             Self::Packet | Self::Udp => format!("{}:link{link}", self.name()),
-            // The switch redirects frames by a filter. A program in generic mode does not see
+            // The switch redirects frames by a filter. An XDP program in generic mode does not see
             // redirected frames (`skb_is_redirected` in the kernel's `do_xdp_generic`), so use
             // native mode.
             Self::Xdp => format!("{}:link{link}:0/mode=native", self.name()),
@@ -70,13 +71,13 @@ impl LinkKind {
 pub struct Wishes {
     /// The set-ups in the order of their measurement.
     pub setups: Vec<SetUp>,
-    /// The way in which frames reach the links.
+    /// The kind of links: UDP sockets, packet sockets or `AF_XDP`.
     pub kind: LinkKind,
     /// MTU of the links in bytes; `None` selects the MTU of each set-up.
     pub mtu: Option<u32>,
-    /// Whether to measure the edge protocol with its own rules.
+    /// Whether to measure the edge protocol with this project's sending policy.
     pub with_own: bool,
-    /// Whether to measure the edge protocol with `MultiEdge`'s rules.
+    /// Whether to measure the edge protocol with the sending policy of `MultiEdge`.
     pub with_multiedge: bool,
     /// Whether to measure a bare stream of frames, which shows the highest rate of this host. A
     /// bare stream requires [`LinkKind::Packet`] and links without delay.
@@ -94,9 +95,9 @@ pub struct Report {
     pub format: String,
     /// Version of the program.
     pub version: String,
-    /// When the run began, in seconds since 1970-01-01 UTC.
+    /// The kind of links: UDP sockets, packet sockets or `AF_XDP`.
     pub unix_seconds: u64,
-    /// The way in which frames reached the links.
+    /// The kind of links over which the set-ups were measured.
     pub kind: LinkKind,
     /// One entry for each set-up.
     pub setups: Vec<SetUpResults>,
@@ -111,7 +112,7 @@ pub struct SetUpResults {
     pub results: Results,
     /// The quantities that the paper prints: one row for each test, size and contender.
     pub rows: Vec<Row>,
-    /// The reason for each contender that has no results.
+    /// For each contender without results, the reason why it could not run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cannot_run: BTreeMap<String, String>,
 }
@@ -123,7 +124,8 @@ pub struct Row {
     pub test: Test,
     /// Bytes of a message.
     pub message_bytes: u64,
-    /// The contender: the edge protocol with its own or `MultiEdge`'s rules, or kernel TCP.
+    /// The contender: the edge protocol with this project's or with `MultiEdge`'s sending policy,
+    /// or kernel TCP.
     pub contender: String,
     /// How the contender's threads waited.
     #[serde(default)]
@@ -146,7 +148,7 @@ pub struct Row {
     /// upper bound, because these threads serve the whole host.
     #[serde(default)]
     pub softirq_cpu_percent: f64,
-    /// Sum of `cpu_percent` and `softirq_cpu_percent`, 200 at most.
+    /// Sum of `cpu_percent` and `softirq_cpu_percent`.
     #[serde(default)]
     pub ends_cpu_percent: f64,
     /// Number of times that a thread of either host slept and was woken, divided by the number of
@@ -159,7 +161,7 @@ pub struct Row {
     pub extra_frame_percent: Option<f64>,
     /// Wake-ups per 100 frames received. The paper counts interrupts here.
     pub wakeup_percent: Option<f64>,
-    /// Data frames retransmitted per 100.
+    /// Data frames that were retransmitted, per 100 data frames.
     pub retransmission_percent: Option<f64>,
 }
 
@@ -221,7 +223,7 @@ fn rows(setup: &SetUp, mtu: u32, measurements: &[Measurement]) -> Vec<Row> {
     measurements.iter().map(|measured| row(links_bits as f64 / 8.0, mtu, measured)).collect()
 }
 
-/// Returns the number of full frames that the payload of `sample` fills, at TCP's segment size.
+/// Returns the number of full TCP segments that the payload of `sample` would fill at this MTU.
 fn frames(measured: &Measurement, sample: &Sample, mtu: u32) -> u64 {
     let messages = sample.operations * messages_per_operation(measured.test);
     messages * measured.message_bytes.div_ceil(u64::from(mtu) - TCP_HEADER_BYTES)

@@ -11,12 +11,12 @@ use testbed::switched::LinkShape;
 pub struct Options {
     /// The executable of this program. A run starts it again as client and as server.
     pub program: PathBuf,
-    /// The path to use.
+    /// The path between client and server.
     pub path: PathChoice,
-    /// Number of links between the hosts. Ignored for [`PathChoice::Peer`].
+    /// Number of links between the hosts. [`PathChoice::Peer`] ignores this number.
     pub links: u32,
-    /// Names of the client's links, for [`PathChoice::Peer`] and [`PathChoice::Switched`]. If
-    /// empty, the kernel chooses.
+    /// Names of the client's links, for [`PathChoice::Peer`] and [`PathChoice::Switched`]. If the
+    /// list is empty, transports use UDP sockets, and the kernel's routes choose the interface.
     pub link_names: Vec<String>,
     /// Names of the server's links, if this run starts the server.
     pub server_link_names: Vec<String>,
@@ -32,11 +32,11 @@ pub struct Options {
     pub repetitions: u32,
     /// Approximate length of the whole run, in seconds.
     pub budget_seconds: f64,
-    /// Operations in flight, for transports with pipelining.
+    /// Number of operations in flight, for transports with pipelining.
     pub in_flight: u32,
     /// Connections of [`Test::ManyConnections`].
     pub connections: u32,
-    /// Whether to restrict client and server to one CPU each, on hosts with two or more.
+    /// Whether to restrict client and server to one CPU each, if the host has at least two CPUs.
     pub pinning: bool,
     /// Whether the writes of a stream are delivered in order.
     pub in_order: bool,
@@ -48,7 +48,7 @@ pub struct Options {
     /// measurement come before the next measurement. With alternation, changes of the machine's
     /// speed affect all measurements equally.
     pub interleaved: bool,
-    /// Delay to add to each named link, in microseconds.
+    /// Delay to add to each link in `link_names`, in microseconds.
     pub delays_us: Vec<u32>,
 }
 
@@ -88,10 +88,10 @@ pub enum PathChoice {
     Automatic,
     /// The loopback interface.
     Loopback,
-    /// Namespaces with a switch in the middle of each link, with ports of these shapes.
+    /// Namespaces. In the middle of each link is a switch, whose ports have these shapes.
     Switched(Vec<LinkShape>),
-    /// A running `ethernot serve`, as `HOST` or `HOST:PORT`. Each additional entry is another link
-    /// to the same server.
+    /// A running `ethernot serve`, as `HOST` or `HOST:PORT`. Each entry after the first is another
+    /// address of the same server, and adds a link.
     Peer(Vec<String>),
 }
 
@@ -145,7 +145,7 @@ pub enum PlanError {
     /// The transport does not exist.
     #[error("no transport {name:?}; there are: {known}")]
     UnknownTransport {
-        /// The given name.
+        /// The name that the user gave.
         name: String,
         /// The names of all transports.
         known: String,
@@ -153,19 +153,19 @@ pub enum PlanError {
     /// The message size is out of range.
     #[error("message of {bytes} bytes: between 1 and {MESSAGE_BYTES_MAX} are possible")]
     Size {
-        /// The given size.
+        /// The message size that the user gave, in bytes.
         bytes: u64,
     },
     /// There are more busy threads than allowed.
     #[error("{busy} busy threads: at most {BUSY_MAX} are possible")]
     Busy {
-        /// The given number.
+        /// The number of busy threads that the user gave.
         busy: u32,
     },
     /// The number of repetitions is out of range.
     #[error("{repetitions} repetitions: between 1 and {REPETITIONS_MAX} are possible")]
     Repetitions {
-        /// The given number.
+        /// The number of repetitions that the user gave.
         repetitions: u32,
     },
     /// No chosen transport can run any chosen test.
@@ -174,8 +174,8 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Plans the measurements of `options` on a path of `links` links with `mtu`. Uses only
-    /// transports that the server supports too.
+    /// Plans the measurements of `options` on a path of `links` links whose MTU is `mtu` bytes.
+    /// Uses only transports that the server supports too.
     ///
     /// # Errors
     /// Returns [`PlanError`]; each variant names one cause.
@@ -328,8 +328,8 @@ const SAMPLE_SECONDS_MIN_BUSY: f64 = 0.2;
 /// slice of 3 to 6 ms to the wait for a processor.
 pub const BUSY_MAX: u32 = 16;
 
-/// Length of the longest sample, in seconds. Longer samples add nothing, because more repetitions
-/// show the spread better.
+/// Length of the longest sample, in seconds. If a run has time left, the user can choose more
+/// repetitions instead, which show the spread better than longer samples.
 const SAMPLE_SECONDS_MAX: f64 = 1.0;
 
 #[cfg(test)]

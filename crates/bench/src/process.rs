@@ -37,15 +37,16 @@ pub const SUBCOMMAND: &str = "bench-process";
 /// The task and surroundings of a child process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChildSpec {
-    /// Server or client.
+    /// The task of the child process.
     pub role: Role,
     /// Name of the network namespace to enter.
     pub namespace: Option<String>,
-    /// CPU to run on.
+    /// CPU to which the child is restricted, counted from 0.
     pub cpu: Option<usize>,
-    /// Parent process; the child ends with it.
+    /// Process id of the parent. The child ends when the parent ends.
     pub parent: u32,
-    /// Names of the server's links; if empty, links are chosen by address.
+    /// Names of the server's links. If empty, the server's transports use the address by which the
+    /// client reaches the host.
     #[serde(default)]
     pub links: Vec<String>,
 }
@@ -65,7 +66,7 @@ pub enum Role {
     },
     /// Keeps processors busy with this number of threads until its standard input is closed.
     Busy(u32),
-    /// Executes another program.
+    /// Replaces the child process by another program, with these words as its command line.
     Tool(Vec<String>),
     /// Gathers the reports of hosts, and prints a summary.
     Gatherer(gatherer::Task),
@@ -113,7 +114,7 @@ pub enum ProcessError {
     /// The child could not be started.
     #[error("start {} as the benchmark's {role}: {source}", program.display())]
     Start {
-        /// The program.
+        /// The executable that could not be started.
         program: PathBuf,
         /// The kind of child.
         role: &'static str,
@@ -141,7 +142,7 @@ pub enum ProcessError {
     Unexpected {
         /// The kind of child.
         role: &'static str,
-        /// The line.
+        /// The line that the child sent.
         got: String,
     },
 }
@@ -177,8 +178,8 @@ impl ChildProcess {
             .arg(argument)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // With its own process group, the child gets no signal of Ctrl-C. The parent ends its
-            // children in order.
+            // The child has its own process group, so Ctrl-C does not signal the child. Instead,
+            // the parent ends its children in the right order.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -201,7 +202,7 @@ impl ChildProcess {
         })
     }
 
-    /// Waits for a line. Returns an error if it is [`Line::Failed`].
+    /// Waits for a line. If the line is [`Line::Failed`], returns an error.
     ///
     /// # Errors
     /// Returns [`ProcessError`]; each variant names one cause.
@@ -288,7 +289,8 @@ pub fn run_child(spec: &str) -> bool {
     }
 }
 
-/// Binds this process to its parent, its namespace and its CPU.
+/// Makes this process end with its parent, enter its namespace if `spec` names one, and run on its
+/// CPU if `spec` names one.
 fn enter(spec: &ChildSpec) -> Result<(), String> {
     prctl::set_pdeathsig(Signal::SIGKILL)
         .map_err(|errno| format!("ask to be ended with the parent process: {errno}"))?;
@@ -331,7 +333,8 @@ fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
             Err(error) => return Err(error.to_string()),
         };
         let on_start = &mut || {
-            // If the parent has ended, this process is killed anyway.
+            // Ignore the error: printing fails only if the parent has ended, and then the kernel
+            // kills this process.
             let _ = print_line(&Line::Counting);
         };
         let sample = client.sample(&request, on_start).map_err(|error| error.to_string())?;

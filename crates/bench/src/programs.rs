@@ -33,7 +33,8 @@ pub struct Wishes {
     pub own_program: PathBuf,
     /// Names of the cases to measure; if empty, all.
     pub cases: Vec<String>,
-    /// Number of samples for each case and each way of connecting.
+    /// Number of samples of each case over kernel TCP, and also in the other configuration of the
+    /// case.
     pub repetitions: u32,
     /// Length of a sample, in seconds.
     pub seconds: u32,
@@ -55,15 +56,16 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// The host.
+    /// The machine that ran all hosts as namespaces.
     pub machine: Machine,
-    /// Number of samples for each case and each way of connecting.
+    /// Number of samples of each case over kernel TCP, and also in the other configuration of the
+    /// case.
     pub repetitions: u32,
     /// Length of a sample, in seconds.
     pub sample_seconds: u32,
     /// MTU of the link, in bytes.
     pub mtu: u32,
-    /// CPUs of client and server, if each was restricted to one.
+    /// The CPU of the server and the CPU of the client, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
     /// The cases in the order of [`CASES`].
     pub cases: Vec<Case>,
@@ -86,7 +88,7 @@ pub enum ProgramsError {
 pub struct ProgramCase {
     /// The name of the case.
     pub name: &'static str,
-    /// The way of connecting that the benchmark compares with kernel TCP.
+    /// The configuration of the two programs that the benchmark compares with kernel TCP.
     pub other: Way,
     pair: Pair,
 }
@@ -104,7 +106,8 @@ enum Pair {
     Gmond,
 }
 
-/// Runs the measurements of `wishes`. If a case cannot run, its results say why.
+/// Runs the measurements of `wishes`. If a case cannot run, the results of the case contain the
+/// reason.
 ///
 /// # Errors
 /// Returns [`ProgramsError`]; each variant names one cause.
@@ -310,7 +313,8 @@ pub const FORMAT: &str = "ethernot-programs/1";
 /// Name of the folder that nginx serves.
 const DOCUMENTS: &str = "documents";
 
-/// The file that is requested with one connection per request, and its size in bytes.
+/// The start of the name, the whole name, and the size in bytes of the file that clients request
+/// with one connection per request.
 const FRESH_PREFIX: &str = "fresh-";
 const FRESH_PATH: &str = "fresh-0";
 const FRESH_BYTES: u64 = 1024;

@@ -1,8 +1,8 @@
 //! Compares the engine on shaped links with simulations of the same links. This module defines the
 //! measurements that the comparison needs, and the format of its results.
 //!
-//! The costs of hosts are measured on links without shapers. So measurements of shaped links do not
-//! influence the simulations to which they are compared.
+//! The costs of hosts are measured on links without shapers. So the simulations do not depend on
+//! the measurements with which they are compared.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ use testbed::switched::LinkShape;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FreePath {
-    /// A veth pair.
+    /// A veth pair, which joins the hosts directly.
     Cable,
     /// A switch like those of the set-ups, with ports faster than the hosts.
     Switch,
@@ -161,21 +161,21 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// Costs of the hosts, and the quality of their fit.
+    /// Costs of the hosts, and how well these costs explain the measured times.
     pub calibration: HostCosts,
     /// One entry for each set-up.
     pub setups: Vec<SetUpComparison>,
     /// Largest error of the steady points in the set-ups of [`DEFAULTS`], in percent. If none of
-    /// these set-ups was measured, the largest error of all set-ups. 0 if there are no steady
-    /// points.
+    /// these set-ups was measured, this is the largest error of the steady points in all set-ups.
+    /// The value is 0 if there are no steady points.
     pub worst_error_percent: f64,
-    /// Median error of the same points, in percent.
+    /// Median error of the points that count for `worst_error_percent`, in percent.
     pub median_error_percent: f64,
-    /// Number of points in the set-ups that count for `worst_error_percent`.
+    /// Number of points, steady or not, in the set-ups that count for `worst_error_percent`.
     #[serde(default)]
     pub points: usize,
-    /// Number of these points that are not [steady](Point::is_steady). The errors do not include
-    /// unsteady points.
+    /// Number of points among `points` that are not [steady](Point::is_steady). The errors do not
+    /// include unsteady points.
     #[serde(default)]
     pub unsteady_points: usize,
 }
@@ -193,11 +193,12 @@ pub struct HostCosts {
     pub frame_receive_ns: f64,
     /// Cost per byte of a frame received.
     pub frame_receive_ns_per_byte: f64,
-    /// Cost per operation posted, measured separately.
+    /// Cost per operation posted. This cost is measured directly, and is not part of the fit.
     pub post_ns: f64,
-    /// Cost per batch of frames.
+    /// Cost per batch of frames that a host passes to the kernel in one call.
     pub call_ns: f64,
-    /// Additional cost per frame whose payload is gathered.
+    /// Additional cost per frame whose payload the driver gathers from the program's memory. The
+    /// driver copies short payloads instead.
     pub gather_ns: f64,
     /// Cost per poll of a link.
     pub poll_ns: f64,
@@ -365,7 +366,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-reality/1";
 
-/// Set-ups in which the links, not today's processors, limit large messages.
+/// Set-ups in which the links, and not the processors of today, limit the throughput of large
+/// messages.
 pub const DEFAULTS: [&str; 4] = ["1L-100M", "2L-100M", "1G+100M", "1L-1G"];
 
 /// Highest value of [`Point::repeats_percent`] for a steady point, in percent. If the samples vary

@@ -78,7 +78,7 @@ pub struct Settings {
     pub sample_seconds: f64,
     /// Operations in flight, for transports with pipelining.
     pub in_flight: u32,
-    /// CPUs of client and server, if each was restricted to one.
+    /// The CPU of the client and the CPU of the server, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
     /// Threads that spun on the client's host during the measurement.
     #[serde(default)]
@@ -88,7 +88,7 @@ pub struct Settings {
 /// A transport that was measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransportFacts {
-    /// Its name in the measurements.
+    /// The transport's name in the measurements.
     pub name: String,
     /// Description in one line.
     pub description: String,
@@ -126,7 +126,7 @@ pub struct Measurement {
     /// Frames out of order per 100 data frames received.
     pub out_of_order_percent: Option<f64>,
     /// Ratios to the baseline and the yardsticks, computed for each repetition. The list contains
-    /// no ratio to the measurement itself, and none to transports that were not measured.
+    /// no ratio of the measurement to itself, and no ratio to a transport that was not measured.
     pub ratios: Vec<Ratio>,
     /// Mean of each counter of the transport over the samples.
     pub counters: BTreeMap<String, f64>,
@@ -141,7 +141,9 @@ impl Measurement {
         label(&self.transport, self.waiting, self.links)
     }
 
-    /// Returns the ratio to transport `to`: of latencies or of rates, depending on the test.
+    /// Returns the ratio of this measurement to that of transport `to`: the ratio of latencies or
+    /// of operations per second, depending on the test. Returns `None` if this ratio was not
+    /// computed.
     pub fn ratio_to(&self, to: &str) -> Option<Summary> {
         let ratio = self.ratios.iter().find(|ratio| ratio.to == to)?;
         if self.test.is_about_latency() { ratio.latency } else { ratio.throughput }

@@ -52,7 +52,7 @@ pub enum RunError {
     Peer {
         /// The peer as given by the user.
         peer: String,
-        /// The reason.
+        /// The reason why the peer cannot be used.
         reason: String,
     },
     /// A child process could not be started.
@@ -149,7 +149,8 @@ impl Path {
             }
             PathChoice::Automatic => match Self::over_namespaces(options, observer) {
                 Ok(path) => Ok(path),
-                // This happens if root lacks the necessary capabilities, like in most containers.
+                // `ip` fails if root lacks the necessary capabilities, for example in most
+                // containers.
                 Err(error @ NamespaceError::Failed { .. }) => {
                     observer.on_note(&format!("{error}: measuring over loopback instead"));
                     Ok(Self::over_loopback(options.links))
@@ -208,7 +209,8 @@ impl Path {
         }
     }
 
-    /// Returns a path to a running server. `named` is the number of named links.
+    /// Returns a path to a running server. `named` is the number of links whose names the user
+    /// gave.
     fn to_peer(peers: &[String], named: usize) -> Result<Self, RunError> {
         let addresses = peers.iter().map(|peer| resolve(peer)).collect::<Result<Vec<_>, _>>()?;
         let server = *addresses.first().ok_or_else(|| RunError::Peer {
@@ -218,8 +220,8 @@ impl Path {
         let link = |address: &SocketAddr| LinkAddresses { client: None, server: address.ip() };
         let mut links: Vec<_> = addresses.iter().map(link).collect();
         if named > 0 {
-            // Named links need no addresses. Only the first link has one, for the control
-            // connection.
+            // Transports that select links by name ignore these addresses. All other transports use
+            // one link, which leads to the server's address.
             links = vec![link(&server); named];
         }
         Ok(Self { kind: PathKind::Peer, links, mtu: None, namespaces: None, server })
@@ -286,8 +288,8 @@ impl Bench {
         Ok(Self { _busy: busy, processes, path, pinned_to })
     }
 
-    /// Restarts the processes. Otherwise memory that earlier cases have freed could influence later
-    /// cases. If the server runs on another host, it keeps running.
+    /// Restarts the processes. Without this, memory that earlier cases have freed could influence
+    /// later cases. If the server runs on another host, the server keeps running.
     fn renew_processes(&mut self, options: &Options) -> Result<(), RunError> {
         if self.path.kind != PathKind::Peer {
             self.processes = Processes::start(options, &self.path, self.pinned_to)?;

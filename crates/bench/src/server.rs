@@ -11,8 +11,9 @@ use crate::transport::{
 use crate::transports;
 
 /// Serves clients on `listener` forever. Reports the outcome of each control connection to
-/// `on_end`. `links` are the names for transports with named links. If `links` is empty, those
-/// transports use the addresses by which the client reaches this host.
+/// `on_end`. `links` contains the names of the server's links, for transports that select links by
+/// name. If `links` is empty, those transports use the addresses by which the client reaches this
+/// host.
 ///
 /// # Errors
 /// Returns [`ControlError`]; each variant names one cause.

@@ -50,7 +50,8 @@ pub struct Report {
     pub machine: Machine,
     /// The path between the hosts.
     pub path: PathKind,
-    /// The settings of the measurement. The pinned CPUs apply to tests with one client.
+    /// The settings of the measurement. Processes are pinned to the CPUs in `pinned_to` only in
+    /// tests with one client.
     pub settings: Settings,
     /// Fixed number of round trips or messages per sample of a program with sockets, if the user
     /// gave one instead of a time.
@@ -61,7 +62,7 @@ pub struct Report {
     pub rate: Option<u64>,
     /// Whether this was a quick run, with fewer sizes, clients and samples than the papers have.
     pub is_quick: bool,
-    /// The reason why there was no library to measure, if there was none.
+    /// The reason why contenders with the library were not measured; `None` if they were.
     pub no_library: Option<String>,
     /// One entry for each MTU, test, message size, number of clients and contender.
     pub rows: Vec<Row>,
@@ -82,7 +83,7 @@ pub struct Refused {
 }
 
 impl Report {
-    /// Returns the row of a test and contender; `clients` is 1 in tests with one client.
+    /// Returns the row of a test and contender. In tests with one client, `clients` must be 1.
     pub fn row(
         &self,
         test: Test,

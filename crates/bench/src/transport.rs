@@ -156,17 +156,19 @@ pub struct Setup {
     /// Number of connections in [`Test::ManyConnections`]; 1 in other tests.
     pub connections: u32,
     /// Whether the writes of a stream are delivered in order, as verbs require. Otherwise any order
-    /// is allowed, which is `MultiEdge`'s default. Only transports that support both use this
-    /// field.
+    /// is allowed, which is `MultiEdge`'s default. Only transports that support both orders use
+    /// this field.
     #[serde(default)]
     pub in_order: bool,
     /// How threads wait, for transports that can wait in several ways.
     #[serde(default)]
     pub waiting: Waiting,
-    /// Delay to add to each named link, in microseconds. Transports without named links ignore it.
+    /// Delay to add to each named link, in microseconds. Transports without named links ignore the
+    /// delays.
     #[serde(default)]
     pub delays_us: Vec<u32>,
-    /// Rates of the named links in bits per second, where known. Used by yardsticks.
+    /// Rates of the named links in bits per second; empty if they are unknown. Only yardsticks use
+    /// this field.
     #[serde(default)]
     pub rates: Vec<u64>,
 }
@@ -202,7 +204,7 @@ pub struct Observed {
     pub timeline_start_ms: u64,
 }
 
-/// Names of counters from which the report derives percentages.
+/// Names of the counters that reports use.
 pub mod counter {
     /// Frames with payload, without retransmissions.
     pub const DATA_FRAMES: &str = "data_frames";
@@ -214,7 +216,8 @@ pub mod counter {
     pub const RECEIVED_DATA_FRAMES: &str = "received_data_frames";
     /// Received data frames that arrived after a frame with later data.
     pub const OUT_OF_ORDER_FRAMES: &str = "out_of_order_frames";
-    /// Datagrams that did not arrive (yardsticks without retransmission).
+    /// Datagrams that did not arrive. Only yardsticks have this counter, because they do not
+    /// retransmit.
     pub const LOST_DATAGRAMS: &str = "lost_datagrams";
     /// Memory of an idle connection at the server, in bytes
     /// ([`Test::ManyConnections`](super::Test)).
@@ -339,10 +342,10 @@ pub enum TransportError {
         /// The attempted action.
         attempt: &'static str,
     },
-    /// The advertisement lacks a value, or has an unusable one.
+    /// The advertisement lacks a value that the client needs, or contains an unusable value.
     #[error("the server's advertisement has no usable {what}; do both hosts run the same version?")]
     Advertisement {
-        /// The missing value.
+        /// The name of the missing or unusable value.
         what: &'static str,
     },
     /// The transport cannot run the test with this message size.

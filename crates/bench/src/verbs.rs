@@ -62,11 +62,11 @@ pub struct Wishes {
     pub seconds: f64,
     /// Repetitions of each curve of availability and of registration.
     pub curve_runs: u32,
-    /// Length of a point of availability, in seconds.
+    /// Length of the measurement of one point of a curve of availability, in seconds.
     pub curve_seconds: f64,
     /// MTU of the link, in bytes.
     pub mtu: u32,
-    /// Whether the CPU of the receiving host processes received packets.
+    /// Whether the kernel should process a host's received packets on the CPU of that host.
     pub steering: bool,
     /// Whether to restrict each host to one CPU.
     pub pinning: bool,
@@ -112,8 +112,8 @@ impl Test {
         matches!(self, Self::Availability | Self::Mpi)
     }
 
-    /// Returns the passes of the test. Availability and registration have no passes, because their
-    /// own modules measure them.
+    /// Returns the passes of the test. In a pass, several contenders are measured alternately.
+    /// Availability and registration have no passes, because their own modules measure them.
     fn passes(self, wishes: &Wishes) -> Vec<Pass> {
         match self {
             Self::Bandwidth => bandwidth::passes(wishes),
@@ -160,13 +160,13 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// The host.
+    /// The machine that ran both hosts as namespaces.
     pub machine: Machine,
     /// MTU of the link, in bytes.
     pub mtu: u32,
-    /// CPUs of client and server, if each was restricted to one.
+    /// The CPU of the client and the CPU of the server, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
-    /// Whether the CPU of the receiving host processed received packets.
+    /// Whether the kernel processed a host's received packets on the CPU of that host.
     pub steering: Steering,
     /// Samples of each point.
     pub runs: u32,
@@ -190,14 +190,14 @@ pub enum Steering {
     On,
     /// The kernel processes packets on the CPU of the sending host.
     Off,
-    /// The setting could not be written. Contains the reason.
+    /// The setting could not be written. The value is the reason.
     NotWritable(String),
 }
 
 /// A device that the user named.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRow {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
     /// The transport that the device reports, if the device was measured.
     pub transport: Option<String>,

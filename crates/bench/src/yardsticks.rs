@@ -40,8 +40,8 @@ pub enum External {
 /// All third-party programs.
 pub const EXTERNAL: [External; 2] = [External::UcxTcp, External::SockperfTcp];
 
-/// Message size of the edge protocol in the comparison with these programs. The smallest message of
-/// `sockperf` has 14 bytes.
+/// Message size of the edge protocol in the comparison with these programs, in bytes. `sockperf`
+/// has messages of 14 bytes instead, which is its smallest size.
 pub const EXTERNAL_BYTES: u64 = 8;
 
 /// The hosts on which client and server of a third-party program run.
@@ -55,7 +55,7 @@ pub struct Hosts<'a> {
     pub server: &'a str,
     /// The server's address.
     pub address: IpAddr,
-    /// CPUs of client and server, if each is restricted to one.
+    /// The CPU of the client and the CPU of the server, if each is restricted to one.
     pub pinned_to: Option<[usize; 2]>,
 }
 
@@ -105,16 +105,16 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// The way in which frames of the edge protocol reached the link.
+    /// The kind of link that the edge protocol used for the ping-pong.
     pub kind: LinkKind,
     /// Half a round trip of each contender, in nanoseconds.
     pub latency_ns: BTreeMap<String, Summary>,
     /// Median latency of the edge protocol divided by the median latency of each other contender.
     pub ratios: BTreeMap<String, f64>,
-    /// Streams over UDP, measured for every `kind`.
+    /// Streams over UDP. They are measured whatever `kind` is.
     #[serde(default)]
     pub streams: Vec<Stream>,
-    /// The reason for each contender that has no results.
+    /// For each contender without results, the reason why it could not run.
     pub cannot_run: BTreeMap<String, String>,
 }
 

@@ -1,9 +1,9 @@
-//! Requests like those of the papers' web traces. Their popularity follows Zipf's law, and more
-//! popular files are smaller.
+//! Requests like those of the papers' web traces. The popularity of files follows Zipf's law, and
+//! more popular files are smaller.
 //!
-//! File `i` of `N` (from 1, the most requested first) is requested with probability
-//! `i^-α / Σ k^-α`, and has `1 KiB · 1024^((i-1)/(N-1))` bytes. A larger `α` means a smaller mean
-//! transfer.
+//! Files are numbered from 1 to `N`, and file 1 is the most requested. File `i` is requested with
+//! probability `i^-α / Σ k^-α`, and has `1 KiB · 1024^((i-1)/(N-1))` bytes. The larger `α`, the
+//! smaller the mean number of bytes of a request.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -12,7 +12,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Zipf {
     alpha: f64,
-    /// The probabilities in order of rank.
+    /// For each file, the probability that a request is for this file. The files are in the order
+    /// of their ranks.
     probabilities: Vec<f64>,
 }
 
@@ -24,19 +25,19 @@ impl Zipf {
         Self { alpha, probabilities: weights.iter().map(|weight| weight / sum).collect() }
     }
 
-    /// Returns the exponent.
+    /// Returns the exponent of the distribution.
     pub fn alpha(&self) -> f64 {
         self.alpha
     }
 
-    /// Returns the mean bytes of a request.
+    /// Returns the mean number of bytes of a request.
     pub fn mean_bytes(&self) -> f64 {
         self.probabilities.iter().zip(sizes()).map(|(share, bytes)| share * bytes as f64).sum()
     }
 
     /// Returns [`TRACE_REQUESTS`] requests, as indices of files from 0. The probability of a file
     /// determines the number of its requests. `seed` only determines the order of requests, so all
-    /// traces have the same mean transfer.
+    /// traces of a distribution have the same mean size of a request.
     pub fn trace(&self, seed: u64) -> Vec<usize> {
         let mut requests: Vec<usize> = self
             .shares()
@@ -69,7 +70,7 @@ impl Zipf {
     }
 }
 
-/// Returns the bytes of each file, by rank.
+/// Returns the size of each file in bytes, by rank.
 pub fn sizes() -> impl Iterator<Item = u64> {
     let exponent = |rank: u32| f64::from(rank) / f64::from(FILES - 1);
     (0..FILES).map(move |rank| (SMALLEST_BYTES * SPAN.powf(exponent(rank))).round() as u64)

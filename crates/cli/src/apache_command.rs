@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     /// Concurrent connections of all client hosts together
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=256))]
     connections: u32,
-    /// Number of client hosts; the default of three is from the slides
+    /// Number of client hosts; the slides that this benchmark reproduces have three
     #[arg(long, value_name = "N", default_value_t = CLIENT_HOSTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(CLIENT_HOSTS_MAX)))]
     clients: u32,
     /// Open a connection for each request, instead of keeping connections open
@@ -145,5 +145,6 @@ const ALPHAS_QUICK: [f64; 3] = [0.1, 0.75, 1.2];
 /// Highest exponent: with a higher one, nearly all requests are for one file.
 const ALPHA_MAX: f64 = 5.0;
 
-/// Largest file, because each of the two servers has a copy in memory.
+/// Largest file, in bytes. A larger file would need too much memory, because each of the two
+/// servers has a copy in memory.
 const FILE_BYTES_MAX: u64 = 64 << 20;

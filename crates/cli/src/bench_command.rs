@@ -129,8 +129,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
-    // Installed first: a background job ignores signals, and would lose a signal that arrives
-    // before the handler is installed.
+    // Install the handler before anything else. A background job of a script ignores signals, and
+    // would lose a signal that arrives before the handler is installed.
     cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
     let options = options(arguments)?;
     try_links(&options.link_names)?;

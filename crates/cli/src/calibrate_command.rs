@@ -75,8 +75,8 @@ fn fragment(costs: &HostCosts) -> String {
             point.fitted_ns / 1e3
         );
     }
-    // A configuration has fewer kinds of cost than the fit. The cost of sending a frame includes
-    // the kinds that a configuration does not have.
+    // A configuration has fewer kinds of cost than the fit. So the configuration's cost of sending
+    // a frame includes the kinds of cost that have no key of their own.
     let frame_send_ns =
         costs.frame_send_ns + costs.return_ns + costs.gather_ns + costs.call_ns / FRAMES_A_CALL;
     let _ = writeln!(

@@ -210,7 +210,7 @@ const TICK: Duration = Duration::from_millis(500);
 const MINUTES_PER_HOUR: f64 = 60.0;
 const NS_PER_MINUTE: u64 = 60_000_000_000;
 
-/// Most hours: a year. Nanoseconds of virtual time fit 64 bits for much longer.
+/// Highest number of hours: a year. Nanoseconds of virtual time fit 64 bits for much longer.
 const HOURS_MAX: f64 = 8_784.0;
 
 #[cfg(test)]

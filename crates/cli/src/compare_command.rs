@@ -46,7 +46,8 @@ struct Run {
     completed_us: f64,
     seconds: f64,
     left_out: u64,
-    /// Latencies by sender, receiver and number in the order of posting.
+    /// Latencies by sender, receiver, and the position of the message among the messages of this
+    /// pair, in the order of posting.
     messages: BTreeMap<(u32, u32, u32), Latency>,
 }
 
@@ -65,7 +66,8 @@ struct Group {
 }
 
 impl Group {
-    /// Returns the difference between a fidelity and the first, in percent of the mean.
+    /// Returns the difference between the mean latency at the fidelity with index `at` and the mean
+    /// latency at the first fidelity, in percent of the latter.
     fn difference(&self, at: usize) -> f64 {
         match (self.means_us.first(), self.means_us.get(at)) {
             (Some(first), Some(other)) if *first > 0.0 => (other / first - 1.0) * 100.0,
@@ -156,7 +158,8 @@ fn messages(records: &Records) -> BTreeMap<(u32, u32, u32), Latency> {
     messages
 }
 
-/// Returns the messages that exist at all fidelities, in named groups in order of the keys.
+/// Returns the messages that exist at all fidelities, divided into groups. `group_of` returns the
+/// key and the name of a message's group. The groups are sorted by key.
 fn by<K: Ord>(runs: &[Run], group_of: impl Fn((u32, u32), Latency) -> (K, String)) -> Vec<Group> {
     let Some(first) = runs.first() else { return Vec::new() };
     let mut groups: BTreeMap<K, (String, Vec<Vec<f64>>)> = BTreeMap::new();
@@ -188,7 +191,8 @@ fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.get(place.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
-/// Returns the power of two that includes the size, so that random sizes form few groups.
+/// Returns the number and the name of the class of a size. All sizes from one power of two to the
+/// next are one class, so that random sizes form few groups.
 fn size_class(bytes: u32) -> (u32, String) {
     let class = bytes.max(1).ilog2();
     (class, format!("{} to {} B", 1_u64 << class, (2_u64 << class) - 1))

@@ -21,11 +21,11 @@ pub(crate) use interface::InterfaceDiagnosis;
 pub(crate) struct Diagnosis {
     /// The interfaces, in the kernel's order.
     pub(crate) interfaces: Vec<InterfaceDiagnosis>,
-    /// Links over shared memory with processes of this host.
+    /// Whether links over shared memory with processes of this host are possible.
     pub(crate) shared_memory: Verdict,
-    /// TCP connections that move (`ethernot run --sockets`).
+    /// Whether TCP connections can move to the edge (`ethernot run --sockets`).
     pub(crate) sockets: Verdict,
-    /// Other properties of this host.
+    /// Other properties of this host that affect speed.
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -45,14 +45,14 @@ pub(crate) struct Verdict {
 /// The privileges of this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Rights {
-    /// Packet sockets.
+    /// The result of opening a packet socket.
     pub(crate) packet_socket: Trial,
-    /// `AF_XDP` sockets.
+    /// The result of opening an `AF_XDP` socket.
     pub(crate) xdp_socket: Trial,
-    /// XDP programs in the kernel.
+    /// The result of loading an XDP program into the kernel.
     pub(crate) program: Trial,
-    /// Whether XDP programs can be attached to interfaces. Derived from the capabilities, because
-    /// an attempt would change an interface.
+    /// Whether XDP programs can be attached to interfaces. This is derived from the capabilities,
+    /// because an attempt to attach a program would change an interface.
     pub(crate) can_attach: bool,
     /// The path of this program, quoted for a shell.
     pub(crate) program_path: String,

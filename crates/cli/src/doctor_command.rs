@@ -139,7 +139,8 @@ fn obstacles(diagnosis: &Diagnosis) -> Vec<(Vec<String>, String, Option<String>)
     for found in &diagnosis.interfaces {
         let name = &found.interface.name;
         if !found.interface.is_running {
-            // An obstacle to UDP links prevents all kinds of links.
+            // Report only this obstacle, because an obstacle to UDP links prevents all kinds of
+            // links.
             note(name.clone(), &found.udp);
             continue;
         }
@@ -235,7 +236,8 @@ fn driver(interface: &Interface) -> Option<&str> {
     interface.driver.as_deref().or(interface.kind.as_deref())
 }
 
-/// Returns the numbers of receive and transmit queues: those in use, if the driver reports them.
+/// Returns the numbers of receive and transmit queues as text. Counts the queues in use if the
+/// driver reports them, and otherwise all queues of the interface.
 fn queues(interface: &Interface) -> String {
     let (transmit, receive) = interface.channels.map_or(interface.queues, |channels| {
         (channels.transmit + channels.combined, channels.receiving())

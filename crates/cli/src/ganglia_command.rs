@@ -15,9 +15,9 @@ use crate::{Failure, own_program};
 /// Starts unmodified gmond on up to 16 hosts connected by one switch; each host is a network
 /// namespace. Each host runs gmond twice: directly, and under `ethernot run --sockets`. Another
 /// host gathers the reports of all hosts: in one test from one host after another, in another test
-/// from all hosts at the same time. Shows how often per second it gathers all reports, the
-/// percentage of the time for connecting, and ratios of edge to TCP. Needs root, and the package
-/// ganglia-monitor.
+/// from all hosts at the same time. Shows how many times per second this host gathers all reports,
+/// the percentage of the time for connecting, and ratios of edge to TCP. Needs root, and the
+/// package ganglia-monitor.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench ganglia --quick\n  \

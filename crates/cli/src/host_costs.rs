@@ -118,7 +118,7 @@ fn measurement(samples: &Samples) -> Option<calibration::Measurement> {
     Some(calibration::Measurement { exercise, message_bytes, ns: samples.ns()? })
 }
 
-/// Returns the simulator's name of a test, if the simulator has the test.
+/// Returns the simulator's counterpart of a test; `None` if the simulator has no such test.
 pub(crate) const fn exercise(test: Test) -> Option<Exercise> {
     match test {
         Test::PingPong => Some(Exercise::PingPong),
@@ -212,7 +212,8 @@ pub(crate) fn of_unsteady(options: &Options, samples: &[Samples]) -> Option<Opti
     Some(Options { tests, sizes, budget_seconds, ..options.clone() })
 }
 
-/// Returns the options for links faster than the hosts: the tests and sizes of the set-ups.
+/// Returns the options of the measurements on links that are faster than the hosts. The tests and
+/// sizes are those of the set-ups.
 pub(crate) fn free_options(is_quick: bool) -> Result<Options, Failure> {
     Ok(Options {
         tests: shaped_command::TESTS.to_vec(),
@@ -228,7 +229,8 @@ pub(crate) fn free_options(is_quick: bool) -> Result<Options, Failure> {
 /// Operations in flight in one-way and two-way, the same number as in `bench multiedge`.
 const IN_FLIGHT: u32 = 16;
 
-/// Message size for two links: one frame, for which the engine chooses a link.
+/// Message size in the tests on two links, in bytes. Such a message is one frame, for which the
+/// engine chooses one of the links.
 const SMALL_BYTES: u64 = 8;
 
 /// The time for the tests on two links, divided by the time for all sizes on one link.

@@ -21,7 +21,7 @@ pub(crate) fn parse_links(text: &str) -> Result<LinkNames, String> {
     Ok(LinkNames(specs.iter().map(ToString::to_string).collect()))
 }
 
-/// Parses a number or links.
+/// Parses a number of links, or a list of their names.
 pub(crate) fn parse_count_or_links(text: &str) -> Result<Links, String> {
     match text.parse() {
         Ok(count) => Ok(Links::Count(count)),

@@ -175,7 +175,8 @@ fn simulate(simulation: Simulation) -> Result<(), Failure> {
     }
 }
 
-/// Returns the error text, followed by the texts of its causes that it does not contain already.
+/// Returns the text of an error. Appends the texts of the error's causes, except those that the
+/// text contains already.
 fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -190,7 +191,8 @@ fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Returns the path of this program, from which clients and servers start.
+/// Returns the path of this program. Benchmarks start it again as client and as server, and
+/// `ethernot run` looks for its libraries beside it.
 fn own_program() -> Result<PathBuf, Failure> {
     Ok(env::current_exe().map_err(|error| format!("find this program: {error}"))?)
 }

@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     /// Seeds of each point [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
-    /// Time of a shaper's timer on a host of calibrated speed, in microseconds
+    /// Processor time that a shaper's timer takes on a host of calibrated speed, in microseconds
     #[arg(long, value_name = "US", default_value_t = CALIBRATED.timer_ps / PS_PER_US, value_parser = clap::value_parser!(u64).range(..=1000))]
     timer_us: u64,
     /// Points to run in parallel [default: the number of processors]
@@ -204,13 +204,14 @@ impl Found {
         self.results.iter().filter(|result| result.ratio() >= WANTED).count()
     }
 
-    /// Returns the lowest ratio of two links without a rate limit to one such link.
+    /// Returns the lowest ratio of the throughput over two links without a rate limit to the
+    /// throughput over one such link.
     fn worst_to_one(&self) -> Option<f64> {
         self.results.iter().filter_map(Comparison::ratio_to_one).reduce(f64::min)
     }
 
     /// Returns the highest percentage of frames during which another link of equal rate was idle,
-    /// although this link had room and data waited. Includes only streams whose messages have
+    /// although the idle link had room and data waited. Includes only streams whose messages have
     /// several frames.
     fn worst_idle_percent(&self) -> Option<f64> {
         let counts = |point: &Point| {

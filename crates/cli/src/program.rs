@@ -276,7 +276,8 @@ impl Shape {
             ProgramError::Unreadable(path.into(), io::Error::new(io::ErrorKind::InvalidData, error))
         };
         let Ok(header) = FileHeader64::<Endianness>::parse(&data) else {
-            // A 32-bit file, or a file that is not executable.
+            // The file is a 32-bit file, or not an executable in ELF format. The default values
+            // describe both.
             return Ok(Self::default());
         };
         let endian = header.endian().map_err(damaged)?;

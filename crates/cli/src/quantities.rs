@@ -52,6 +52,6 @@ pub(crate) fn parse_test(text: &str) -> Result<Test, String> {
         .ok_or_else(|| format!("the tests are: {}", known()))
 }
 
-/// Lowest rate: one message of 64 KiB takes half a second.
+/// Lowest rate, in bits per second. At this rate, a message of 64 KiB takes half a second.
 const RATE_MIN: u64 = 1_000_000;
 const RATE_MAX: u64 = 100_000_000_000;

@@ -203,9 +203,9 @@ fn with_seeds(trial: &Trial<'_>) -> Result<Vec<Outcome>, TransferError> {
     })
 }
 
-/// Returns the length of a simulation, which is the number of operations of a sample after its
-/// warm-up. The simulation must have the length of the sample, because over slow links both streams
-/// end before they reach a steady state.
+/// Returns the length of a simulation: the number of operations of a measured sample after its
+/// warm-up. The simulation must be as long as the sample, because over slow links the measured
+/// stream and the simulated stream end before they reach a steady state.
 fn length(measured: &Samples) -> Length {
     let mut counts: Vec<u64> = measured.samples.iter().map(|sample| sample.operations).collect();
     counts.sort_unstable();

@@ -498,7 +498,8 @@ fn collective_summary(configuration: &Configuration, outcome: &Outcome) -> Strin
     }
 }
 
-/// Returns the completion times of the first rank, the median rank and the last few ranks as text.
+/// Returns a text with the ranks that finished first, in the middle and last, and their completion
+/// times.
 fn ranks_summary(outcome: &Outcome) -> String {
     let mut ranks: Vec<(u64, usize)> = outcome.finished_ps.iter().copied().zip(0..).collect();
     ranks.sort_unstable();
@@ -741,7 +742,7 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
     json
 }
 
-/// Number of last ranks to print: as many as fit into a line.
+/// Number of ranks to print of those that finished last: as many as fit into a line.
 const RANKS_SHOWN: usize = 3;
 /// Number of ports to print: as many as fit on a screen together with the other lines.
 const PORTS_SHOWN: usize = 8;

@@ -242,7 +242,7 @@ impl OutputArguments {
     }
 }
 
-/// Calls `run`, which reports its progress, with a progress bar.
+/// Calls `run`, and shows the progress that `run` reports in a progress bar.
 pub(crate) fn with_progress<T>(run: impl FnOnce(&mut Watcher<'_>) -> T) -> T {
     let mut bar = RunProgress::new();
     let result = run(&mut |report| {

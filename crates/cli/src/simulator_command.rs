@@ -51,8 +51,8 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
     // Measures memory first. Later the hosts would reuse memory that other measurements have freed,
     // and the process would not grow.
     let memory = measure_memory()?;
-    // Measures many hosts next: their peak memory must not include that of larger runs, because the
-    // peak memory of a process never falls.
+    // Measures the run with 4096 hosts next, before runs that need more memory. The peak memory of
+    // a process never falls, so a later measurement would include the memory of those runs.
     let many = measure_engines("real engine, 4096 hosts", 1, || Ok(benchmark::engines(4096, 2)?))?;
     let engines =
         measure_engines("real engine, 1024 hosts", count, || Ok(benchmark::engines(1024, 10)?))?;
@@ -203,7 +203,7 @@ struct Engines {
     name: &'static str,
     frames: u64,
     seconds: f64,
-    /// Peak memory of the process so far.
+    /// Peak memory of the process so far, in bytes.
     resident_bytes: u64,
     hash: u64,
 }

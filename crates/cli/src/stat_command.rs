@@ -85,7 +85,7 @@ struct Found {
     sockets: Vec<Report>,
     /// Processes that did not answer, for example because they are stopped.
     silent: Vec<String>,
-    /// Number of processes that belong to other users.
+    /// Number of processes whose reports this user may not read or must not trust.
     refused: usize,
 }
 
@@ -189,7 +189,7 @@ fn names(sockets: &str) -> Vec<String> {
         .map(str::to_owned)
         .collect();
     names.sort_unstable();
-    // Accepted connections have the listener's name too.
+    // Sockets of accepted connections have the name of the listener, too.
     names.dedup();
     names
 }
@@ -383,7 +383,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Clears the terminal, so that the next output replaces the last.
+/// Clears the terminal, so that the next output replaces the previous output.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -399,7 +399,7 @@ const PEER_COLUMN: usize = 3;
 
 /// Highest number of bytes in a report. A queue pair takes about 400 bytes, and there are at most
 /// 4096. A completion queue takes about 60 bytes, and there are at most 65536. The rest is a
-///   reserve.
+/// reserve.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]

@@ -130,8 +130,8 @@ impl Variables {
         self.set("LD_PRELOAD", in_front(&ours.join(OsStr::new(":")), &found, b": "));
     }
 
-    /// Sets other variables of the loader. Also sets variables for programs that find the library
-    /// without the loader.
+    /// Sets the other variables by which programs find our libraries and tools: the search path of
+    /// the loader, the variable by which NCCL finds libibverbs, and the search path of programs.
     fn loader(&mut self, libraries: &Libraries) {
         let folder = &libraries.folder;
         let found = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -202,7 +202,7 @@ impl Variables {
         }
     }
 
-    /// Returns the settings that the library will read.
+    /// Returns the settings that the library of the device will read.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         Ok(Settings::read(|name| Some(self.value(name)?.to_string_lossy().into_owned()))?)
     }
@@ -219,8 +219,8 @@ impl Variables {
         set.map(|(_, value)| value.clone()).or_else(|| env::var_os(name))
     }
 
-    /// Checks the links, which it finds in the same way as the device. Opens and drops the links
-    /// that need privileges.
+    /// Checks the links. Finds the links in the same way as the device does. Opens and drops those
+    /// links that need privileges.
     pub(crate) fn try_links(&self, wanted: Wanted) -> Result<(), Failure> {
         let mut specs = Vec::new();
         if wanted.device {
@@ -244,7 +244,7 @@ impl Variables {
     }
 }
 
-/// The folder of the libraries.
+/// The folder with our libraries.
 #[derive(Debug)]
 struct Libraries {
     folder: PathBuf,
@@ -336,8 +336,8 @@ fn agent(
     Some(words.join(" "))
 }
 
-/// Returns whether `ethernot run` has set the variable. It may have, because a program under
-/// `ethernot run` may start `ethernot run` again.
+/// Returns whether `ethernot run` has set this variable to start `daemon`. This is possible,
+/// because a program under `ethernot run` may start `ethernot run` again.
 fn is_own_agent(agent: &OsStr, daemon: &str) -> bool {
     let words: Vec<&[u8]> = agent.as_bytes().split(|&byte| byte == b' ').collect();
     let own = ["run", "--sockets", "--rdma", "--"].map(str::as_bytes);

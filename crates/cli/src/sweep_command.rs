@@ -275,8 +275,8 @@ fn show_means(means: &[Replicated], is_json: bool) -> String {
     text
 }
 
-/// Returns the number of points to run in parallel on `processors`, limited by the largest number
-/// of threads of a point.
+/// Returns how many points run in parallel: `processors` divided by the largest number of threads
+/// of a point, and at least 1.
 fn jobs_for(processors: u32, threads: impl Iterator<Item = u32>) -> u16 {
     let most = threads.max().unwrap_or(1).max(1);
     u16::try_from(processors / most).unwrap_or(u16::MAX).max(1)
@@ -284,7 +284,7 @@ fn jobs_for(processors: u32, threads: impl Iterator<Item = u32>) -> u16 {
 
 /// The outcome of running points.
 struct Ran {
-    /// The error texts.
+    /// One error text for each point that failed.
     failures: Vec<String>,
     /// Why results can no longer be written, if the sweep has stopped early for this reason.
     unwritable: Option<Unwritable>,
@@ -336,8 +336,8 @@ fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure
     Ok(Ran { failures, unwritable: unwritable.into_inner() })
 }
 
-/// Makes Control-C end the program immediately. Finished points stay stored, and the others can run
-/// later.
+/// Makes Control-C end the program immediately. The results of finished points stay stored, and a
+/// later sweep runs the other points.
 fn report_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failure> {
     let folder = folder.to_owned();
     ctrlc::set_handler(move || {
@@ -354,7 +354,8 @@ fn report_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failur
 /// Why a point has no result.
 struct PointError {
     what: String,
-    /// Why results cannot be written, if this is the cause. Then all other points fail too.
+    /// The reason why results cannot be written, if the point failed because of this. In that case,
+    /// all other points fail, too.
     unwritable: Option<Unwritable>,
 }
 

@@ -90,8 +90,8 @@ impl Meeting {
                 Ok(Ok(())) => part.next_ps().unwrap_or(NOTHING),
                 _ => FAILED,
             };
-            // Stores the time before the barrier, so that all threads read equal values after it
-            // and choose the same window.
+            // Stores the time before the barrier. After the barrier, all threads therefore read
+            // equal values and choose the same window.
             self.next_ps[own].store(next_ps, Ordering::Relaxed);
             self.events[own].store(count, Ordering::Relaxed);
             self.barrier.wait();
@@ -143,8 +143,8 @@ impl Meeting {
     }
 }
 
-/// Locks a mutex, also if a thread has panicked while holding it. The values are valid in this case
-/// too.
+/// Locks a mutex. The lock succeeds even if another thread panicked while it held the mutex,
+/// because the values are valid in this case, too.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

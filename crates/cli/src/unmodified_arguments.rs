@@ -3,7 +3,7 @@
 use bench::unmodified::way::Way;
 use clap::Args;
 
-/// The transport to compare with kernel TCP, and the numbers and lengths of samples.
+/// The configuration to compare with kernel TCP, and the number and length of samples.
 #[derive(Debug, Args)]
 pub(crate) struct ComparisonArguments {
     /// What to compare with kernel TCP. With the library on both sides: edge, edge-poll (threads

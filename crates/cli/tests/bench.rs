@@ -172,7 +172,7 @@ fn a_killed_run_is_cleaned_up_by_the_next() {
     signal_to(&child, Signal::SIGKILL);
     child.wait().unwrap();
     until(|| children_of(pid).is_empty());
-    // A concurrent test's run may remove the namespaces instead.
+    // Also accept that a run of a concurrent test removes the namespaces before this test does.
     until(|| {
         cleanup::remove_leftovers();
         namespaces_of(pid).is_empty()

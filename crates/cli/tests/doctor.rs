@@ -102,7 +102,8 @@ fn looking_changes_nothing() {
                 text(&command("ip", &arguments).output().unwrap().stdout)
             })
         };
-        // The interfaces first configure addresses themselves.
+        // Wait until the kernel has configured the link-local addresses of the interfaces, because
+        // that changes their state.
         until(|| !state()[1].contains("tentative") && state()[1].contains("fe80"));
         let before = state();
         doctor(&[]);

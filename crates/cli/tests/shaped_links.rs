@@ -119,7 +119,8 @@ fn an_interrupted_run_leaves_nothing() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // The run has at least two hosts, and processes in them.
+        // Returns whether the run has made at least two hosts, and has started at least two
+        // processes.
         let is_on = |running: &mut Child| {
             namespaces_of(running.id()).len() >= 2 && children_of(running.id()).len() >= 2
         };

@@ -320,14 +320,16 @@ fn listening(host: &Host, port: u16) {
     has_socket(host, "tcp", "0A", move |at| at == port);
 }
 
-/// Waits until a program listens at a port of the connection manager, and has a slot of queue-pair
-/// numbers. Checks for the slot too, because the program opens the port before the slot.
+/// Waits until a program listens at a port of the connection manager, and has opened a UDP port
+/// from 0xf000 upwards. A process reserves its queue-pair numbers by such a port, and opens this
+/// port last.
 fn listening_for_requests(host: &Host, port: u16) {
     has_socket(host, "udp", "07", move |at| at == port);
     has_socket(host, "udp", "07", |at| at >= 0xf000);
 }
 
-/// Waits until a host has a socket in this state at a matching port.
+/// Waits until a host has a socket of `protocol` in the state `state` at a port that `is_wanted`
+/// accepts.
 fn has_socket(
     host: &Host,
     protocol: &'static str,

@@ -33,15 +33,15 @@ pub(crate) struct Registry {
 /// and ends the process with status 130. Call it once, at the start of the program.
 ///
 /// # Errors
-/// The handler of the signal cannot be installed.
+/// Returns an error if the handler cannot be installed.
 pub fn on_signals() -> Result<(), ctrlc::Error> {
-    // The handler also applies if these signals were ignored before, like in background jobs of
-    // scripts, because namespaces must be removed.
+    // Background jobs of scripts start with some of these signals ignored. The handler applies to
+    // them too, because otherwise a signal would leave the namespaces behind.
     ctrlc::set_handler(|| {
         let mut registry = lock();
         for child in registry.children.drain(..) {
             // Each child leads its own process group. So this call also kills the processes that
-            // the child has started. It fails only if they have already ended.
+            // the child has started. The call fails only if all these processes have already ended.
             let _ = killpg(Pid::from_raw(child.cast_signed()), Signal::SIGKILL);
         }
         for name in registry.namespaces.drain(..) {
@@ -64,7 +64,7 @@ pub fn on_signals() -> Result<(), ctrlc::Error> {
 /// Without this signal, the benchmark would survive a killed parent and disturb the next benchmark.
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn end_with_parent() -> Result<(), Errno> {
     let parent = env::var(ENDS_WITH).ok().and_then(|text| text.parse::<i32>().ok());
     if parent != Some(getppid().as_raw()) {
@@ -84,7 +84,7 @@ pub const ENDS_WITH: &str = "ETHERNOT_ENDS_WITH";
 /// removed namespaces.
 ///
 /// If a namespace cannot be removed, the next run tries again. The usual cause is that another run
-/// has just removed it.
+/// has just removed the namespace.
 pub fn remove_leftovers() -> Vec<String> {
     let _registry = lock();
     // Without this directory, no process has made a namespace yet.
@@ -104,8 +104,8 @@ pub fn forget_child(pid: u32) {
     lock().children.retain(|&child| child != pid);
 }
 
-/// Makes a folder and registers it while it holds the lock, so that no signal is handled between
-/// the two steps.
+/// Holds the registry's lock while it makes a folder and registers the folder. Therefore no signal
+/// is handled between the two steps.
 ///
 /// # Errors
 /// Returns the error of `make`.
@@ -123,7 +123,8 @@ pub fn remove_folder(path: &Path) {
     lock().folders.retain(|folder| folder != path);
 }
 
-/// Returns the locked registry. It stays usable after a panic in another thread.
+/// Returns the locked registry. The registry stays usable after another thread has panicked while
+/// holding the lock.
 pub(crate) fn lock() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -131,5 +132,5 @@ pub(crate) fn lock() -> MutexGuard<'static, Registry> {
 static REGISTRY: Mutex<Registry> =
     Mutex::new(Registry { namespaces: Vec::new(), children: Vec::new(), folders: Vec::new() });
 
-/// 128 + SIGINT, as in shells.
+/// Exit status of a process that a signal has ended: 128 + SIGINT, as in shells.
 pub const STATUS_INTERRUPTED: i32 = 130;

@@ -1,10 +1,10 @@
-//! Cuts and restores a link at a chosen moment, by a command whose program starts ahead of time.
+//! Cuts and restores a link at a chosen moment. The program that does this starts ahead of time.
 //!
 //! While two processes poll on all processors, starting or ending a program in a namespace takes a
-//! second or more. The kernel then waits until no processor uses the old state.
+//! second or more, because the kernel waits until no processor uses the old state any longer.
 //! Therefore the program starts before the measurement, waits for its commands, and ends after the
-//! measurement. The kernel may still delay the commands. Therefore a query follows the commands,
-//! and the answer to the query shows that the commands have taken effect.
+//! measurement. The kernel may delay the commands, too. Therefore a query follows the commands. The
+//! answer to the query shows that the commands have taken effect.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -32,8 +32,8 @@ pub struct Lever {
 
 impl Lever {
     /// Starts `program`. Its arguments must make it read commands until the end of its standard
-    /// input. [`Self::pull`] later writes `commands` to this input, and then `question`. The answer
-    /// to `question` must not be empty.
+    /// input. [`Self::pull`] later writes `commands` to this input, and then the query `question`.
+    /// The program must answer `question` with at least one byte.
     pub(crate) fn start(
         program: &'static str,
         arguments: &[&str],
@@ -46,8 +46,8 @@ impl Lever {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // The child has its own process group, so Ctrl-C does not signal it. The parent ends
-            // its children in order.
+            // The child has its own process group, so Ctrl-C does not signal the child. Instead,
+            // the parent ends its children in the right order.
             .process_group(0)
             .spawn()
             .map_err(|source| NamespaceError::Start { command: command.clone(), source })?;
@@ -57,7 +57,8 @@ impl Lever {
         let answer = thread::spawn(move || {
             let mut output = output?;
             let came = output.read_exact(&mut [0]).is_ok().then(clock::monotonic_ns);
-            // Read the rest of the answer. Otherwise it could fill the pipe and block the program.
+            // Read the rest of the answer. Otherwise the rest could fill the pipe and block the
+            // program.
             io::copy(&mut output, &mut io::sink()).ok()?;
             came
         });

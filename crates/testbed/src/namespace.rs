@@ -26,7 +26,7 @@ pub enum NamespaceError {
         /// The error of the system call.
         source: io::Error,
     },
-    /// `ip` failed.
+    /// The command `ip` reported an error.
     #[error(
         "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and mounts that can be made private (a chroot has none), --loopback does not"
     )]
@@ -45,19 +45,19 @@ pub enum NamespaceError {
     /// The number of links is out of range.
     #[error("{links} links: between 1 and {LINKS_MAX} are possible")]
     Links {
-        /// The number.
+        /// The requested number of links.
         links: u32,
     },
     /// The number of hosts of a star is out of range.
     #[error("{hosts} hosts: between 1 and {} are possible", HOSTS_MAX)]
     Hosts {
-        /// The number.
+        /// The requested number of hosts.
         hosts: u32,
     },
     /// IPv4 on a veth pair cannot have this MTU.
     #[error("MTU {mtu}: between {MTU_MIN} and {MTU_MAX} bytes are possible")]
     Mtu {
-        /// The number.
+        /// The requested MTU, in bytes.
         mtu: u32,
     },
 }
@@ -80,7 +80,8 @@ pub fn enter(name: &str) -> Result<(), String> {
     })
 }
 
-/// Returns a function that makes names for the namespaces of one network from a role.
+/// Returns a function that makes names for the namespaces of one network. The argument of that
+/// function is the role of the namespace, such as `client`.
 pub(crate) fn name_of() -> impl Fn(&str) -> String {
     let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
     let own = process::id();
@@ -102,8 +103,8 @@ pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
 pub fn end_inhabitants(name: &str) {
     let identity = |path: String| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let Some(namespace) = identity(format!("{NAMESPACE_DIRECTORY}/{name}")) else { return };
-    // If `ip` failed halfway, it left a file without a namespace. Such a file has the device number
-    // of its folder.
+    // If `ip` failed halfway, the file is an ordinary file that names no namespace. It then has the
+    // device number of its folder, unlike files that name a namespace.
     if identity("/proc/self/ns/net".to_string())
         .is_none_or(|own| own.0 != namespace.0 || own == namespace)
     {
@@ -172,8 +173,8 @@ fn start_time(pid: u32) -> Option<u64> {
 /// Directory in which `ip netns` keeps named namespaces.
 pub const NAMESPACE_DIRECTORY: &str = "/run/netns";
 
-/// Highest number of links. The link number is one byte of the addresses. No benchmark needs more
-/// interfaces per host.
+/// Highest number of links. Addresses have one byte for the link number, but no benchmark needs
+/// more than 16 interfaces per host.
 pub const LINKS_MAX: u32 = 16;
 /// Smallest MTU that IPv4 allows on an interface.
 pub const MTU_MIN: u32 = 68;

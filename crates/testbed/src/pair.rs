@@ -15,7 +15,7 @@ use crate::switched::{LinkShape, filter_at};
 /// The addresses of the two ends of one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkAddresses {
-    /// The client's address. `None` lets the kernel choose.
+    /// The client's address. If it is `None`, the client's kernel chooses the address.
     pub client: Option<IpAddr>,
     /// The server's address.
     pub server: IpAddr,
@@ -121,34 +121,36 @@ impl NamespacePair {
         &self.links
     }
 
-    /// Prepares to cut link `link` (from 1): its switch will drop all frames of these directions.
-    /// With `is_cut` false, prepares to undo the cut. Hosts notice only that frames stop arriving.
+    /// Prepares to cut link `link` (counted from 1). `Lever::pull` then makes the switch of the
+    /// link drop all frames in `directions`. If `is_cut` is false, prepares to undo the cut. The
+    /// hosts notice a cut only because frames stop arriving.
     ///
     /// # Errors
     /// Returns [`NamespaceError`]; each variant names one cause.
     pub fn prepare_cut(
         &self,
         link: u32,
-        ways: &[Direction],
+        directions: &[Direction],
         is_cut: bool,
     ) -> Result<Lever, NamespaceError> {
         let (switch, shape) = self.switch(link)?;
         // The filter drops frames when they enter the switch. Frames that are already in the
         // switch's queue still leave the switch.
-        let command = |way: &Direction| {
+        let command = |direction: &Direction| {
             if is_cut {
-                filter_at("delete", way.entry()).join(" ") + "\n"
+                filter_at("delete", direction.entry()).join(" ") + "\n"
             } else {
-                batch_line(&shape.forwarding(way.entry(), way.exit()))
+                batch_line(&shape.forwarding(direction.entry(), direction.exit()))
             }
         };
-        let commands: String = ways.iter().map(command).collect();
+        let commands: String = directions.iter().map(command).collect();
         let question = format!("qdisc show dev {CLIENT_PORT}");
         Lever::start("tc", &["-n", switch, "-batch", "-"], &commands, &question)
     }
 
-    /// Prepares to pull the cable between the client and the switch of link `link` (from 1), or to
-    /// plug it in. Without the cable the client's interface has no carrier.
+    /// Prepares to pull the cable between the client and the switch of link `link` (counted from
+    /// 1). If `is_unplugged` is false, prepares to plug the cable in. Without the cable, the
+    /// client's interface has no carrier.
     ///
     /// # Errors
     /// Returns [`NamespaceError`]; each variant names one cause.

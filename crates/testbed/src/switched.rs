@@ -52,7 +52,8 @@ impl LinkShape {
         let lost = (self.loss_percent / 100.0 * 2_f64.powi(32)).round() as u32;
         let filter =
             if lost == 0 { vec!["u32", "match", "u32", "0", "0"] } else { vec!["bpf", "bytecode"] };
-        // Loads a random number of 32 bits. A number below the threshold does not match.
+        // This BPF program loads a random number of 32 bits. If the number is below the threshold,
+        // the frame does not match.
         let program = format!("4,32 0 0 4294963256,53 1 0 {lost},6 0 0 0,6 0 0 4294967295");
         let program = (lost > 0).then_some(program.as_str());
         let action = ["action", "mirred", "egress", "redirect", "dev", other];

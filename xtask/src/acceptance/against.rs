@@ -11,7 +11,8 @@ use super::runner::{Failure, Found, Runner, last_line, number, run, unmeasured};
 use super::{rounded, runner};
 use crate::workspace::{Workspace, cargo};
 
-/// Runs both programs in rounds. Returns the median of the ratio of this program to the other.
+/// Runs both programs in rounds. In each round, divides this program's figure by the other
+/// program's figure. Returns the median of these ratios.
 pub(super) fn ratio(
     runner: &mut Runner<'_>,
     arguments: &[&str],
@@ -41,7 +42,8 @@ pub(super) struct Figure {
     pub(super) name: &'static str,
     pub(super) arguments: &'static [&'static str],
     pub(super) at: At,
-    /// If false, the ratio is inverted: the other program's figure divided by this program's.
+    /// Whether a larger figure is better. If not, the ratio is inverted: the other program's figure
+    /// is divided by this program's figure.
     pub(super) more_is_better: bool,
 }
 
@@ -116,7 +118,8 @@ pub(super) fn build_libraries(workspace: &Workspace, commit: &str) -> Result<Pat
         let arguments = ["run", "--quiet", "--package", "xtask", "--", "libraries", "--release"];
         build_sources(workspace, &name, &arguments)?;
         let built = folder.join("target/release/lib/ethernot");
-        // The folder gets its final name only after it is complete.
+        // The folder gets its final name only after it is complete, so that an interrupted build
+        // does not look like a complete one.
         let fresh = folder.join("libraries.fresh");
         let copied = copy_libraries(&built, &fresh);
         copied

@@ -18,7 +18,8 @@ pub(super) enum PointLocation {
     Sockets,
 }
 
-/// A contender, and how its threads wait. For `ethernot bench sockets`, only the contender.
+/// A contender, and how its threads wait. `ethernot bench sockets` uses only the name of the
+/// contender.
 #[derive(Clone, Copy)]
 pub(super) struct Side {
     pub(super) contender: &'static str,
@@ -41,7 +42,7 @@ pub(super) enum Quantity {
     Processor,
     /// The median latency minus the other contender's, in microseconds.
     ExtraLatency,
-    /// Processor time of both ends in per cent of one processor; not compared with another
+    /// Processor time of both ends in percent of one processor; not compared with another
     /// contender.
     Share,
 }
@@ -91,7 +92,7 @@ fn figure(result: &Value, of: &Comparison, point: Point) -> Result<f64, Failure>
     median(values).ok_or_else(|| Failure::CannotRun("the result has no samples".into()))
 }
 
-/// Compares a sample with the next sample of the other contender.
+/// Compares a sample with the sample of the other contender in the same round.
 fn compared(quantity: Quantity, own: &Value, other: &Value) -> Result<f64, Failure> {
     let of = |value: fn(&Value) -> Result<f64, Failure>| Ok((value(own)?, value(other)?));
     match quantity {

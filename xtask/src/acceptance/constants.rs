@@ -52,15 +52,16 @@ pub(super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns the names of the constants that count.
+/// Returns the names of the freely chosen constants in `text` that are numbers and not in
+/// `FORMATS`.
 pub(super) fn constants(text: &str) -> Vec<&str> {
     let counts =
         |constant: &Constant<'_>| constant.is_number() && !FORMATS.contains(&constant.name);
     sources::chosen(text).into_iter().filter(counts).map(|constant| constant.name).collect()
 }
 
-/// Files of the sending policy. They decide on which link, how much and when to send; one of them
-/// models a link.
+/// Files of the sending policy. The code in these files decides on which link, how much and when an
+/// end sends. One of the files contains a model of a link.
 const PLACES: [(&str, &[&str]); 2] = [
     (
         "delivery",
@@ -79,7 +80,7 @@ const PLACES: [(&str, &[&str]); 2] = [
     ("engine", &["spread.rs", "transmit.rs"]),
 ];
 
-/// Positions of flags, and the size of a datagram's content.
+/// Constants that describe a layout: positions of flags, and the size of a datagram's content.
 const FORMATS: [&str; 3] = ["LIMITED", "FLAGS_OFFSET", "BATCH_BYTES_MAX"];
 
 #[cfg(test)]

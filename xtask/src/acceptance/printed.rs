@@ -9,7 +9,7 @@ use crate::workspace::{cargo, package_name};
 #[derive(Clone, Copy)]
 pub(super) struct Tests {
     pub(super) package: &'static str,
-    /// `--lib` or `--test=NAME`.
+    /// The argument of `cargo test` that selects the target: `--lib` or `--test=NAME`.
     pub(super) target: &'static str,
     /// A part of the names of the tests.
     pub(super) part: &'static str,
@@ -56,7 +56,8 @@ pub(super) fn output(arguments: &[String], other: Option<&Path>) -> Result<Strin
     }
 }
 
-/// Must equal the name in `abi/programs/tests/speeds.rs`.
+/// Environment variable with the folder of the other commit's libraries. The name must equal the
+/// name in `abi/programs/tests/speeds.rs`.
 const OTHER: &str = "ETHERNOT_TEST_OTHER_LIBRARIES";
 
 /// Returns the largest of the figures with this name.

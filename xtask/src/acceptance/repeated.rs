@@ -57,7 +57,7 @@ fn run_once(arguments: &[String], names: &[&str]) -> Result<(Count, Option<Strin
     let shown: Vec<String> = text.lines().filter_map(|line| reader.handle_line(line)).collect();
     let mut count = reader.count();
     if !output.status.success() && count.failed == 0 {
-        // A test program crashed.
+        // A test program crashed, so its output contains no count of failed tests.
         count.failed = 1;
     }
     if count.failed > 0 {

@@ -43,14 +43,14 @@ pub(super) enum Failure {
     Failed(String),
 }
 
-/// A figure, and the note shown behind it.
+/// A figure, and the note that the table shows after it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Found {
     pub(super) figure: f64,
     pub(super) note: String,
-    /// The highest share of the links' rate that the bare stream of frames or another policy
-    /// reached in the same run. This is the limit of this machine. `None` if the run did not
-    /// measure it.
+    /// The highest payload rate that the bare stream of frames or another policy reached in the
+    /// same run, as a share of the links' rate. This machine permits no more. `None` if the run did
+    /// not measure it.
     pub(super) bare: Option<f64>,
 }
 
@@ -334,7 +334,7 @@ pub(super) fn unmeasured(failure: Failure) -> Failure {
     }
 }
 
-/// Runs a command without a terminal.
+/// Runs a command without an input, and returns its output.
 pub(super) fn run(command: &mut Command) -> Result<Output, Failure> {
     command.stdin(Stdio::null()).output().map_err(|cause| {
         Failure::CannotRun(format!("{}: {cause}", command.get_program().display()))
@@ -354,7 +354,8 @@ pub(super) fn cause(output: &Output) -> String {
     error.map_or_else(|| last_line(output), str::to_owned)
 }
 
-/// Expands `{quick:A|B}`.
+/// Returns A of an argument `{quick:A|B}` in a quick run, and B in a full run. Returns any other
+/// argument unchanged.
 fn choose(argument: &str, quick: bool) -> String {
     let choice = argument
         .strip_prefix("{quick:")
@@ -378,8 +379,9 @@ pub(super) fn ratio(figure: f64, to: f64) -> Result<f64, Failure> {
     if to == 0.0 { Err(Failure::CannotRun("compared with 0".into())) } else { Ok(figure / to) }
 }
 
-/// Returns the path to which the bounds of a command apply: loopback if the arguments request
-/// loopback (which processes that share memory need), otherwise network namespaces.
+/// Returns the path for which the bounds of a command are valid. If the arguments request loopback,
+/// which processes that share memory need, the path is loopback. Otherwise it is network
+/// namespaces.
 fn path_of(arguments: &[&str]) -> &'static str {
     if arguments.contains(&"--loopback") { "loopback" } else { "namespaces" }
 }
@@ -448,7 +450,7 @@ fn share(result: &Value, of: PointOf, bare_in: &str, own: &Value) -> Result<Foun
     Ok(Found { figure: number(own, "/share_percent/median")?, note, bare })
 }
 
-/// Returns a figure of a point of this project's policy, in the results of
+/// Returns the figure that this project's policy reached at a point, in the results of
 /// `ethernot bench multiedge`.
 fn point_figure(result: &Value, of: PointOf, figure: PointFigure) -> Result<Found, Failure> {
     let PointOf { set_up, .. } = of;

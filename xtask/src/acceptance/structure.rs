@@ -15,10 +15,10 @@ use crate::error::XtaskError;
 use crate::tidy::{self, hops, rules};
 use crate::workspace::Workspace;
 
-/// The kind of count.
+/// A property of the sources that a row counts.
 #[derive(Clone, Copy)]
 pub(super) enum Count {
-    /// Fields of these structs of a crate that other files can write.
+    /// Fields of these structs of a crate that code in other files can write.
     OpenFields { package: &'static str, structs: &'static [&'static str] },
     /// Files in a crate's largest import cycle.
     Circle { package: &'static str },
@@ -30,26 +30,27 @@ pub(super) enum Count {
     Constants,
     /// Functions in a table of call paths in `docs/architecture.md`; the first table is 0.
     Hops { table: usize },
-    /// Percentage of the protocol's rules that code cites.
+    /// Percentage of the protocol's rules that the code cites as implemented.
     RulesKept,
     /// Percentage of the protocol's rules that a test cites.
     RulesTested,
-    /// By how many the lines of code that decide how threads wait have decreased since a commit.
+    /// Decrease of the number of lines of code that decide how threads wait, since the commit
+    /// `since`.
     WaitingLinesFewer { since: &'static str, places: &'static [&'static str] },
-    /// By how many the constants that decide how threads wait have decreased since a commit.
+    /// Decrease of the number of constants that decide how threads wait, since the commit `since`.
     WaitingConstantsFewer { since: &'static str, places: &'static [&'static str] },
-    /// By how many the lines of code of these crates have increased since the commit of
-    /// `--against`.
+    /// Increase of the number of lines of code of these crates, since the commit of `--against`.
     LinesMore { packages: &'static [&'static str] },
     /// Words in comments and documents for which the glossary has a replacement.
     Words,
-    /// Names in code, and of files, with words for which the glossary has a replacement.
+    /// Names in code and names of files that contain words for which the glossary has a
+    /// replacement.
     Names,
     /// Public functions whose documentation does not begin with a verb, or names no errors.
     BareDocs,
     /// Lines of Markdown that are too long, and paragraphs that have too many lines.
     LongMarkdown,
-    /// Public names of that commit that neither exist now nor stand in the changelog.
+    /// Public names of the commit `since` that neither exist now nor stand in the changelog.
     PublicNamesGone { since: &'static str },
 }
 

@@ -249,7 +249,7 @@ const EDGE_ENGINE: &[Row] = &[
     },
 ];
 
-/// Arguments for large messages.
+/// Arguments of a run that measures large messages.
 const LARGE: &[&str] = &[
     "bench",
     "--json",
@@ -268,7 +268,7 @@ const LARGE: &[&str] = &[
     "{quick:10|40}",
 ];
 
-/// Arguments for small messages and connections.
+/// Arguments of a run that measures small messages and connections.
 const SMALL: &[&str] = &[
     "bench",
     "--json",

@@ -8,7 +8,7 @@ use self::Kind::{Behaviour, Fixed as Is};
 pub(super) struct File {
     /// The crate's folder below `crates`.
     pub(super) package: &'static str,
-    /// Path below `src`.
+    /// Path of the file below `src`.
     pub(super) place: &'static str,
     pub(super) constants: &'static [(&'static str, Kind)],
 }

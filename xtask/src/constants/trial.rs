@@ -19,7 +19,7 @@ pub(super) struct Copy {
     target: PathBuf,
 }
 
-/// The result of a group of tests.
+/// The result of running a group of tests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// All tests pass.

@@ -19,7 +19,7 @@ pub(super) struct Fault {
     /// `crate::Type` or `crate::Type::Variant`.
     pub(super) path: String,
     text: String,
-    /// Types of its fields.
+    /// Types of the fields of the error.
     holds: Vec<String>,
 }
 

@@ -13,7 +13,7 @@ use super::listing::{Kind, PublicItem};
 /// Code that tests execute.
 pub(super) struct Corpus {
     words: BTreeSet<String>,
-    /// Names after a dot or `::`.
+    /// Names that stand after a dot or `::` in this code.
     members: BTreeSet<String>,
 }
 

@@ -8,7 +8,7 @@ use super::sources::{Crate, Definition, Sources, docs, is_for_tests, is_public};
 /// A public item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PublicItem {
-    /// The path after the name of the crate.
+    /// The item's path after the name of the crate.
     pub(super) path: String,
     pub(super) kind: Kind,
     /// The rest of the item's declaration, in the form of code.

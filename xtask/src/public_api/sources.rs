@@ -20,7 +20,7 @@ pub(super) struct Crate {
     items: Vec<Item>,
     impls: Vec<ItemImpl>,
     exports: Vec<Export>,
-    /// Documentation of the crate itself.
+    /// The documentation at the root of the crate.
     pub(super) docs: String,
 }
 
@@ -70,8 +70,8 @@ impl Sources {
         if let Some(item) = found.item(&export.original) {
             return Some(Definition { item, home: found });
         }
-        // If the export also does not come from another crate, it is an item of another kind, such
-        // as a macro.
+        // The crate exports the name, but does not define it. If no other crate defines it either,
+        // it names an item of another kind, such as a macro.
         let passed_on = found
             .exports
             .iter()
@@ -122,7 +122,7 @@ impl Crate {
         }
     }
 
-    /// Returns the exports of the root.
+    /// Returns the exports of the crate's root.
     pub(super) fn exports(&self) -> &[Export] {
         &self.exports
     }
@@ -142,7 +142,7 @@ impl Crate {
         self.impls.iter().map(|implementation| docs(&implementation.attrs))
     }
 
-    /// Returns the implementations for a type: of traits, and inherent ones.
+    /// Returns the `impl` blocks of a type, with and without a trait.
     pub(super) fn impls_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ItemImpl> {
         self.impls.iter().filter(move |implementation| {
             let syn::Type::Path(path) = &*implementation.self_ty else { return false };

@@ -1,4 +1,4 @@
-//! Which crate may depend on which: the dependencies (arrows) of `docs/architecture.md`.
+//! Checks which crate depends on which, by the layers in `docs/architecture.md`.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ const ROOMS: &[Room] = &[
     // Like `paths-abi`, interposes on the C library in programs.
     Room { name: "sockets-abi", lean: Lean::On(&["sockets"]), is_unsafe: true },
     Room { name: "ethernot", lean: Lean::Below, is_unsafe: false },
-    // The objects of `ethernot` for programs in C.
+    // The objects of the crate `ethernot` for programs written in C.
     Room { name: "ethernot-c", lean: Lean::On(&["ethernot"]), is_unsafe: true },
     // The results that five papers print. The simulator and the benchmarks show them next to their
     // own results.
@@ -70,7 +70,7 @@ struct Room {
 
 /// The lower crates on which a crate may depend.
 enum Lean {
-    /// All lower crates.
+    /// All crates in lower layers.
     Below,
     /// Only these crates.
     On(&'static [&'static str]),
@@ -138,7 +138,7 @@ pub(super) fn may_be_unsafe(package: &Package) -> bool {
 fn refusal(from: &str, to: &str) -> Option<String> {
     let to_rank = rank(to);
     let Some(to_rank) = to_rank else {
-        return Some(format!("{from} -> {to}: no room may depend on a tool"));
+        return Some(format!("{from} -> {to}: no crate may depend on a tool"));
     };
     if rank(from).is_some_and(|from_rank| to_rank >= from_rank) {
         return Some(format!("{from} -> {to}: the arrow points up; {to} is not below {from}"));

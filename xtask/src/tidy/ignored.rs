@@ -70,9 +70,9 @@ pub(crate) fn known_failures(text: &str) -> Vec<KnownFailure> {
 struct Ignored {
     /// Line where the attribute begins, from 1.
     line: usize,
-    /// Empty if the attribute gives no reason.
+    /// The reason in the attribute; empty if the attribute gives none.
     reason: String,
-    /// The function that follows, if there is one.
+    /// The name of the test function that follows, if there is one.
     test: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use crate::error::XtaskError;
 use crate::workspace::{Package, Workspace};
 
 /// Words that end like a verb in the third person but must not begin the documentation. The list
-/// contains "has", because "has a task woken" should be "wakes a task".
+/// contains "has", because documentation should say "wakes a task" instead of "has a task woken".
 const NO_VERBS: &[&str] = &[
     "Acknowledgements",
     "Addresses",

@@ -4,10 +4,10 @@
 
 use super::Violation;
 
-/// End of the heading of the section with the table.
+/// End of the heading of the section with the table of limits.
 const SECTION: &str = "Limits and timers";
 
-/// One row of the table.
+/// One row of a table of limits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     /// Line in the text, from 1.
@@ -18,7 +18,7 @@ pub(super) struct Limit {
     pub(super) value: String,
     /// The value in words: `200 ms`, `256 KiB`, or a unit alone.
     pub(super) words: String,
-    /// Path below `crates/` of the file that defines it.
+    /// Path below `crates/` of the file that defines the constant.
     pub(super) file: String,
 }
 
@@ -122,8 +122,8 @@ fn literal(digits: &str) -> Option<u64> {
     }
 }
 
-/// Returns the numbers in words, in nanoseconds if they have a unit of time, in bytes if they have
-/// a unit of size. Returns all other numbers unchanged, also those after `1/` or `1/2^`.
+/// Returns the numbers in words, in nanoseconds if they have a unit of time, and in bytes if they
+/// have a unit of size. Returns all other numbers unchanged. For `1/N` and `1/2^N`, returns `N`.
 fn quantities(words: &str) -> Vec<u64> {
     let mut found = Vec::new();
     let mut words = words.split_whitespace().peekable();

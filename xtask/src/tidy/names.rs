@@ -49,22 +49,24 @@ const PATTERNS: &[(&str, &str)] = &[
     ("house", "crate, module, project"),
 ];
 
-/// Permitted words and names of a crate or folder. A word is permitted if it has a different
-/// meaning there. A name is permitted if another project chose it, or if programs depend on it.
+/// Permitted words and names of a crate or folder. A word is permitted in a crate where it has
+/// another, usual meaning. A name is permitted if another project chose the name, or if programs
+/// depend on the name.
 const EXCEPTIONS: &[(&str, &[&str])] = &[
     // A type of the crate nix.
     ("bench", &["UsageWho"]),
     // A field of the public API, which programs use.
     ("link", &["who"]),
     ("python", &["messages_under_way"]),
-    // Names of characters of the alphabet.
+    // In these crates, the word means a character of the alphabet.
     ("dissector", LETTERS),
     ("ethernot-c", LETTERS),
     ("interconnect", LETTERS),
     ("libibverbs-abi", LETTERS),
     ("links", LETTERS),
     ("papers", LETTERS),
-    // fcntl(2) uses this word for the flags of a file that cannot be resized (F_SEAL_SHRINK).
+    // fcntl(2) uses this word for the flags that restrict changes of a file, such as
+    // `F_SEAL_SHRINK`.
     ("link", SEALS),
     ("mem", SEALS),
     // A character of the alphabet, and the flags of fcntl(2).
@@ -91,7 +93,7 @@ pub(super) fn check_names(workspace: &Workspace) -> Result<(Vec<Violation>, Stri
     Ok((violations, summary))
 }
 
-/// Returns the number of names with such words.
+/// Returns the number of names that contain one of these words.
 pub(crate) fn count(workspace: &Workspace) -> Result<usize, XtaskError> {
     Ok(found(workspace)?.values().map(BTreeMap::len).sum())
 }
@@ -167,7 +169,7 @@ fn patterns() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     words::PATTERNS.iter().chain(PATTERNS)
 }
 
-/// Returns the word with its replacement.
+/// Returns a text with the word and its replacement.
 fn instead(word: &str) -> String {
     let instead = patterns().find(|(one, _)| *one == word).map_or("", |(_, other)| other);
     format!("not \"{word}\" but {instead}")

@@ -22,18 +22,20 @@ pub struct Paper {
     pub protocol_cpu_percent: Option<f64>,
 }
 
-/// Returns the time to post an operation, in nanoseconds.
+/// Returns the time that the paper prints for posting an operation, in nanoseconds.
 pub fn post_ns() -> f64 {
     number("2.post").unwrap_or(f64::NAN) * 1000.0
 }
 
-/// Returns the largest percentage of frames out of order over several links.
+/// Returns the largest percentage of frames that arrived out of order in the paper's tests over
+/// several links.
 pub fn out_of_order_percent() -> f64 {
     let value = printed::value(&format!("{KEY}/2.order"));
     value.and_then(|value| value.value_max).unwrap_or(f64::NAN)
 }
 
-/// Returns the largest percentage of extra frames in these tests.
+/// Returns the largest percentage of extra frames (explicit acknowledgements and retransmissions)
+/// that the paper prints for its micro-benchmarks.
 pub fn extra_frame_percent() -> f64 {
     number("2.extra").unwrap_or(f64::NAN)
 }
@@ -46,9 +48,10 @@ pub fn interrupt_percent() -> [f64; 2] {
     range.unwrap_or([f64::NAN; 2])
 }
 
-/// Returns the paper's values for this test in this set-up, if the paper prints any. For two-way
-/// over 1 Gb/s links it returns no throughput: the paper gives one throughput "in all tests", but
-/// defines two-way throughput as the sum of both directions.
+/// Returns the paper's values for this test in this set-up, if the paper prints any. For
+/// `Test::TwoWay` over 1 Gb/s links, the returned values contain no throughput. There the paper is
+/// ambiguous: it gives one throughput "in all tests", but defines two-way throughput as the sum of
+/// both directions.
 pub fn figures(setup: &str, test: Test) -> Option<Paper> {
     let (name, link) = match setup {
         "1L-1G" => ("1L-1G", 1),

@@ -108,7 +108,8 @@ pub fn by_name(name: &str) -> Option<SetUp> {
     all().into_iter().find(|setup| setup.name.eq_ignore_ascii_case(name))
 }
 
-/// Returns a set-up with default properties: any order of delivery, no TCP, frames of 1500 bytes.
+/// Returns a set-up with default properties: operations are delivered in any order, kernel TCP is
+/// not measured, and the MTU is 1500 bytes.
 fn setup(name: &str, description: &str, links: Vec<LinkShape>) -> SetUp {
     SetUp {
         name: name.to_string(),

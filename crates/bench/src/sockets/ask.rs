@@ -1,4 +1,5 @@
-//! The client with ordinary sockets: connects, warms up, and measures after its start signal.
+//! The client that uses ordinary sockets. It connects, warms up, and starts to measure when it
+//! receives its start signal.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead};
@@ -119,8 +120,8 @@ impl Client {
         self.message.len() as u64
     }
 
-    /// Returns the one-way time of one byte. Measures exchanges of one byte for the time `limit`.
-    /// The answer at the end of a stream takes the same time.
+    /// Returns the one-way time of one byte, in seconds. Measures exchanges of one byte for the
+    /// time `limit`. The result is also the time that the answer at the end of a stream takes.
     fn way_of_a_byte(&mut self, limit: Duration) -> io::Result<f64> {
         let (mut rounds, mut byte) = (0_u64, [1]);
         let clock = Stopwatch::start();
@@ -135,8 +136,9 @@ impl Client {
         Ok(clock.elapsed_seconds() / rounds as f64 / 2.0)
     }
 
-    /// Returns the operations per second. Measures exchanges of growing length until one takes a
-    /// third of `limit`. This also warms up actions without a fixed count.
+    /// Returns the operations per second. Measures exchanges of growing length until an exchange
+    /// takes at least a third of `limit`. This also warms up the connection for actions that run
+    /// for a time, and not for a fixed number of operations.
     fn rate(&mut self, action: Action, limit: Duration) -> io::Result<f64> {
         let mut count = 1;
         loop {
@@ -185,8 +187,8 @@ impl Client {
         })
     }
 
-    /// Sends `count` messages. The measured time ends with the answer to the last message, minus
-    /// the answer's one-way time.
+    /// Sends `count` messages. The measured time ends when the answer to the last message arrives.
+    /// The answer's one-way time is subtracted.
     fn send(&mut self, count: u64, way_of_a_byte: f64) -> io::Result<StreamOutcome> {
         self.ask(Exchange::Take, self.bytes(), count)?;
         let clock = Stopwatch::start();
@@ -196,8 +198,8 @@ impl Client {
         self.answered(clock, count, way_of_a_byte)
     }
 
-    /// Sends messages until `until` has passed, and then ends the stream. The server sees the end
-    /// of the stream and answers.
+    /// Sends messages until `until` has passed, and then ends the stream. When the server reads the
+    /// end of the stream, it answers with one byte.
     fn send_until(&mut self, until: Duration, way_of_a_byte: f64) -> io::Result<StreamOutcome> {
         self.ask(Exchange::Take, self.bytes(), Wanted::ENDLESS)?;
         let (clock, mut count) = (Stopwatch::start(), 0);
@@ -215,8 +217,8 @@ impl Client {
         Ok(StreamOutcome {
             operations: count,
             bytes: count * self.bytes(),
-            // Limit the subtracted time. If the machine was busy while the one-way time was
-            // measured, that time is too long.
+            // Limit the subtracted time, because it is too long if the machine was busy while the
+            // one-way time was measured.
             seconds: seconds - way.min(seconds / 2.0),
             latency_ns: None,
             first_answer_ns: None,
@@ -317,7 +319,7 @@ impl Watch {
     }
 
     /// Extends the limit to [`SLOWER`] times `seconds` from now, plus [`PATIENCE`]. `seconds` is
-    /// the expected time of the operations.
+    /// the time that the next operations are expected to take.
     fn extend(&self, seconds: f64) {
         let limit = Duration::try_from_secs_f64(seconds * SLOWER).unwrap_or(Duration::MAX);
         // Sending cannot fail, because the thread receives as long as this value exists.
@@ -325,12 +327,13 @@ impl Watch {
     }
 }
 
-/// Length of a warm-up relative to the recorded part, as in other tests, and its shortest length.
-/// During the warm-up the library moves connections to the edge.
+/// Length of a warm-up relative to the recorded part, as in other tests, and the shortest length of
+/// a warm-up in seconds. During the warm-up, the library moves connections to the edge.
 const WARM_UP_SHARE: f64 = 0.4;
 const WARM_UP_SECONDS_MIN: f64 = 0.06;
 
-/// Number of exchanges of a byte in one request. At least one request is made.
+/// Number of exchanges of one byte in one request, and the smallest number of exchanges in one
+/// measurement of the one-way time.
 const ROUNDS: u64 = 8;
 const ROUNDS_MIN: u64 = 64;
 
@@ -338,13 +341,13 @@ const ROUNDS_MIN: u64 = 64;
 const OPEN_MAX: usize = 16;
 
 /// Highest number of connections in a sample. The port of a closed connection stays unusable for a
-/// minute. 16 samples use half of about 28,000 ports.
+/// minute. There are about 28,000 ports, and 16 samples of this size use half of them.
 const CONNECTIONS_MAX: u64 = 800;
 
-/// Receive buffer, as large as the servers'.
+/// Size of the receive buffer, in bytes: the same as at the server.
 const RECEIVE_BYTES: usize = 256 << 10;
 
-/// Factor by which a busy machine may become slower after the warm-up.
+/// Factor by which a busy machine may be slower after the warm-up than during the warm-up.
 const SLOWER: f64 = 8.0;
 
 /// Additional time limit, much longer than connecting and warming up take.

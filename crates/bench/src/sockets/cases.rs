@@ -11,7 +11,8 @@ use super::figures::Sample;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
-    /// Exchanges X bytes in each direction, N times. The one-way latency is the total time / N / 2.
+    /// Exchanges messages of X bytes, N times in each direction. The one-way latency is the total
+    /// time / N / 2.
     Latency,
     /// Sends N messages of X bytes in one direction. The receiver answers the last message with one
     /// byte. The one-way time of that byte is subtracted from the total time.
@@ -20,9 +21,9 @@ pub enum Test {
     MultiStream,
     /// Exchanges messages of one byte between several clients on three hosts and one server.
     HotSpot,
-    /// Sends from several clients on three hosts to one server.
+    /// Sends messages from several clients on three hosts to one server.
     FanIn,
-    /// Sends from one server to several clients on three hosts.
+    /// Sends messages from one server to several clients on three hosts.
     FanOut,
     /// Calls `connect` to a running server.
     Connection,
@@ -92,9 +93,10 @@ pub enum Contender {
     Tcp,
     /// The program over kernel TCP. It polls its sockets.
     TcpPoll,
-    /// The program with the library. It sleeps until data arrives.
+    /// The program over kernel TCP connections that the library moves to the edge. It sleeps until
+    /// data arrives.
     Sockets,
-    /// The program with the library, which polls.
+    /// The program over kernel TCP connections that the library moves to the edge. It polls.
     SocketsPoll,
     /// The native API: remote writes into memory that the other side polls.
     Native,
@@ -142,7 +144,7 @@ pub struct Wishes {
     pub loopback: bool,
     /// The tests in the order of their measurement.
     pub tests: Vec<Test>,
-    /// The contenders to measure, in tests that have them.
+    /// The contenders to measure. Each test measures those of them that are possible in this test.
     pub contenders: Vec<Contender>,
     /// Message sizes of the latency test, in bytes.
     pub latency_sizes: Vec<u64>,
@@ -166,8 +168,8 @@ pub struct Wishes {
     pub pinning: bool,
     /// Threads that spin during the measurement, at most [`BUSY_MAX`](crate::plan::BUSY_MAX).
     pub busy: u32,
-    /// The reason why `ethernot run --sockets` cannot run here; `None` if it can. If it cannot run,
-    /// only contenders without the library are measured.
+    /// The reason why `ethernot run --sockets` cannot run here; `None` if the command can run. If
+    /// there is a reason, only contenders without the library are measured.
     pub no_library: Option<String>,
     /// Whether this is a quick run.
     pub is_quick: bool,
@@ -232,7 +234,7 @@ pub fn all(wishes: &Wishes) -> Vec<Case> {
     cases
 }
 
-/// Most iterations of a sample: a thousand times the papers' number.
+/// Highest number of iterations of a sample: a thousand times the papers' number.
 pub const ITERATIONS_MAX: u64 = 100_000_000;
 
 /// Bytes of a message in tests with several concurrent streams: 64 KiB.
@@ -267,8 +269,8 @@ mod tests {
     fn without_the_library_nothing_is_said_to_go_over_it() {
         let cases = all(&wishes(Some("it is not built".to_string())));
         assert!(cases.iter().flat_map(|case| &case.contenders).all(|c| !c.is_preloaded()));
-        // Latency with two sizes, throughput with one, four tests with two numbers of clients each,
-        // and one connection test.
+        // The latency test has two sizes, and the throughput test has one. Four tests have two
+        // numbers of clients each. The connection test has one case.
         assert_eq!(cases.len(), 2 + 1 + 4 * 2 + 1);
     }
 

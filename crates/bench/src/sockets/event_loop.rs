@@ -11,7 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::work::{Exchange, Wanted};
 
-/// Serves until the listener fails.
+/// Serves connections until accepting a connection fails.
 pub(super) fn echo(listener: &TcpListener) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -137,13 +137,15 @@ impl Connection {
     }
 }
 
-/// The listener's token. No descriptor has this number.
+/// The token of the listener in `epoll` events. All other tokens are descriptors, and no descriptor
+/// has this number.
 const LISTENER: u64 = u64::MAX;
 
-/// Events per call: the highest number of connections.
+/// Highest number of events that one call of `epoll_wait` returns: the highest number of
+/// connections.
 const EVENTS_MAX: usize = super::work::STREAMS_MAX as usize;
 
-/// Most bytes read by one call.
+/// Highest number of bytes that one call reads.
 const BUFFER_BYTES: usize = 16 << 10;
 
 #[cfg(test)]

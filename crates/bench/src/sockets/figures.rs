@@ -11,9 +11,9 @@ use crate::statistics::dropped;
 pub struct Figure {
     /// The mean of the samples, without the highest and the lowest.
     pub mean: f64,
-    /// The lowest of the same samples.
+    /// The lowest value, after the highest and the lowest sample were excluded.
     pub min: f64,
-    /// The highest of the same samples.
+    /// The highest value, after the highest and the lowest sample were excluded.
     pub max: f64,
 }
 
@@ -40,19 +40,21 @@ impl Figure {
 pub struct Sample {
     /// Round trips, messages or connections of all clients.
     pub operations: u64,
-    /// Payload of all clients, both directions together.
+    /// Payload bytes of all clients, both directions together.
     pub bytes: u64,
     /// Duration in seconds. With several clients, the mean of their durations.
     pub seconds: f64,
-    /// Payload bytes per second: the sum of the clients' rates, each over its own duration.
+    /// Payload bytes per second. With several clients, the sum of their rates. The rate of a client
+    /// is its payload divided by its own duration.
     pub bytes_per_second: f64,
-    /// Round trips, messages or connections per second: the sum of the clients' rates, each over
-    /// its own duration.
+    /// Round trips, messages or connections per second. With several clients, the sum of their
+    /// rates, each computed with the client's own duration.
     pub operations_per_second: f64,
     /// Mean one-way latency, in microseconds: the total time divided by twice the number of round
     /// trips. With several clients, the mean of their latencies.
     pub latency_us: Option<f64>,
-    /// 99th percentile of the one-way latency, in microseconds. With several clients, the highest.
+    /// 99th percentile of the one-way latency, in microseconds. With several clients, the highest
+    /// of their percentiles.
     pub latency_p99_us: Option<f64>,
     /// Mean duration of `connect`, in microseconds.
     pub connect_us: Option<f64>,
@@ -78,7 +80,8 @@ pub struct Sample {
     /// TCP.
     pub moved: u64,
     /// Number of moved connections that were reset, added over both sides. All these resets came
-    /// after the program had its answers. A reset before the answers fails the sample.
+    /// after the program had received all answers, because the sample fails if a reset comes
+    /// earlier.
     #[serde(default)]
     pub resets: u64,
 }
@@ -94,7 +97,7 @@ pub struct Row {
     pub message_bytes: u64,
     /// Number of clients; in multi-stream, number of streams of the client.
     pub clients: u32,
-    /// The contender.
+    /// The contender whose figures these are.
     pub contender: Contender,
     /// One-way latency, in microseconds.
     pub latency_us: Option<Figure>,
@@ -108,7 +111,7 @@ pub struct Row {
     pub connect_us: Option<Figure>,
     /// Time from `connect` to the answer to the first byte, in microseconds.
     pub first_answer_us: Option<Figure>,
-    /// Time until both directions had moved, in microseconds.
+    /// Time until both directions of a connection had moved to the edge, in microseconds.
     pub upgrade_us: Option<Figure>,
     /// Jain's index of the clients' rates.
     pub fairness: Option<Figure>,
@@ -149,7 +152,7 @@ impl Row {
         }
     }
 
-    /// Returns the ratio to `other`.
+    /// Returns the ratio to `other`; `None` if this ratio was not computed.
     pub fn ratio_to(&self, other: Contender) -> Option<&Ratio> {
         self.ratios.iter().find(|ratio| ratio.to == other)
     }

@@ -12,7 +12,7 @@ use testbed::pair::LinkAddresses;
 use testbed::star::Star;
 use testbed::switched::LinkShape;
 
-/// Hosts, or the loopback interface of this host. Drop removes them.
+/// Hosts, or the loopback interface of this host. Drop removes the hosts.
 #[derive(Debug)]
 pub(super) struct Hosts {
     star: Option<Star>,
@@ -41,7 +41,8 @@ impl Hosts {
         let clients = if wishes.tests.iter().any(has_several) { CLIENT_HOSTS } else { 1 };
         match Star::create_shaped(1 + clients, mtu, wishes.rate.map(LinkShape::of_rate)) {
             Ok(star) => Ok(Self { star: Some(star), mtu }),
-            // This happens if root lacks the necessary capabilities, like in most containers.
+            // Creating namespaces fails if root lacks the necessary capabilities, for example in
+            // most containers.
             Err(error @ NamespaceError::Failed { .. }) => {
                 observer.on_note(&format!("{error}: measuring over loopback instead"));
                 Ok(Self::LOOPBACK)
@@ -60,13 +61,13 @@ impl Hosts {
         self.mtu
     }
 
-    /// Returns the namespace of the server.
+    /// Returns the server's namespace; `None` on the loopback interface.
     pub(super) fn server(&self) -> Option<&str> {
         Some(self.star.as_ref()?.hosts().first()?.as_str())
     }
 
-    /// Returns the namespace of client `client`, from 0. Clients are assigned to the hosts in
-    /// rotation.
+    /// Returns the namespace of client `client`, counted from 0; `None` on the loopback interface.
+    /// Clients are assigned to the hosts in rotation.
     pub(super) fn client(&self, client: u32) -> Option<&str> {
         let (_, hosts) = self.star.as_ref()?.hosts().split_first()?;
         Some(hosts.get(client as usize % hosts.len().max(1))?.as_str())

@@ -105,5 +105,6 @@ impl Native {
     }
 }
 
-/// The smallest message of the native test in bytes. Its target polls a word.
+/// The smallest message of the native test in bytes. The receiver polls the last word of a message,
+/// so a message has at least one word.
 const WORD_BYTES: u64 = 8;

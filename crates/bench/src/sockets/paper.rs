@@ -1,6 +1,6 @@
 //! Values that the papers print for the same measurements on their machines. The systems are TCP
 //! offload engines (TOE) and host-based stacks on 10-Gigabit Ethernet, and sockets over the
-//! user-level protocols of that time. Machines have changed since then, so only ratios can be
+//! user-level protocols of the year 2005. Machines have changed since 2005, so only ratios can be
 //! compared. Absolute values only show the order of contenders. The numbers are from
 //! `papers/convergence2005.toml`.
 
@@ -15,11 +15,11 @@ pub struct Value {
     pub test: Test,
     /// The measured system.
     pub name: &'static str,
-    /// The way that programs waited.
+    /// How programs waited for messages.
     pub mode: Mode,
     /// The value, in microseconds or in 10^9 bits per second.
     pub value: f64,
-    /// The value of the host's own stack on the same machine, if the paper prints it.
+    /// The value of the operating system's TCP stack on the same machine, if the paper prints it.
     pub host_stack: Option<f64>,
 }
 
@@ -33,15 +33,16 @@ pub enum Mode {
 }
 
 impl Value {
-    /// Returns the value divided by that of the host's own stack.
+    /// Returns the value divided by that of the operating system's TCP stack; `None` if the paper
+    /// does not print the latter.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.value / self.host_stack?)
     }
 }
 
 /// Returns all values. Latencies are one-way latencies of one byte. Throughputs are the highest
-/// values printed. The list has no time for connections over SDP: they took milliseconds, but the
-/// paper prints no number.
+/// values printed. The list has no connection time of SDP, because the paper prints no number and
+/// says only that connecting took milliseconds.
 pub fn values() -> Vec<Value> {
     let mut values = Vec::new();
     for (id, test, mode, name) in NAMES {
@@ -57,7 +58,8 @@ pub fn values() -> Vec<Value> {
     values
 }
 
-/// The name of the stack that the papers compare a TOE with.
+/// The name of the operating system's TCP stack in the data file. The papers compare a TOE with
+/// this stack.
 const HOST_STACK: &str = "host's own stack";
 
 /// Identifiers in the data file, with test, mode and system.
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn every_name_is_in_the_data() {
-        // Three entries also have a value of the host's own stack.
+        // Three entries also have a value of the operating system's TCP stack.
         assert_eq!(values().len(), NAMES.len() + 3);
     }
 

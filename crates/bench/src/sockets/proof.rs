@@ -1,4 +1,4 @@
-//! Checks by the library's counters in each process that a sample went over the edge.
+//! Checks that a sample went over the edge, by the library's counters in each process.
 
 use crate::unmodified::way::PathTaken;
 
@@ -17,11 +17,11 @@ pub enum Unproven {
     Stayed {
         /// Client or server.
         side: &'static str,
-        /// Connections that moved.
+        /// Number of connections that moved to the edge.
         moved: u64,
         /// Connections that should have moved.
         expected: u64,
-        /// The library's reasons.
+        /// The library's reasons for leaving connections on TCP, as text.
         left: String,
     },
     /// Connections moved, but later than they should.
@@ -31,12 +31,12 @@ pub enum Unproven {
         side: &'static str,
         /// Bytes over the edge, in both directions.
         edge: u64,
-        /// Recorded payload bytes.
+        /// The recorded payload, in bytes.
         expected: u64,
     },
 }
 
-/// The smallest counters of one side that prove that its connections went over the edge.
+/// The lowest values of one side's counters that prove that its connections went over the edge.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     /// Client or server.

@@ -182,8 +182,8 @@ impl<'a> Bench<'a> {
         let inner = ChildSpec { role, namespace: None, cpu: None, parent, links: Vec::new() };
         let inner = serde_json::to_string(&inner).map_err(io::Error::from)?;
         let counters = folder.path().join(folder_of(side));
-        // Do not create missing parent folders. A parent folder is missing only after an interrupt
-        // has removed it.
+        // Do not create missing parent folders. A parent folder is missing only if the user has
+        // pressed Ctrl-C, which removes the folder.
         match fs::create_dir(&counters) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
             _ => {}

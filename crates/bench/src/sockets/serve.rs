@@ -47,7 +47,8 @@ fn accept(listener: &TcpListener, style: Style) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept()?;
         thread::Builder::new().spawn(move || {
-            // If a client fails, it reports the error to its own parent.
+            // Ignore the error: a client whose connection fails reports the error to its own
+            // parent.
             let _ = serve(stream, style);
         })?;
     }
@@ -99,5 +100,5 @@ fn take(wire: &mut Wire, buffer: &mut [u8], wanted: Wanted) -> io::Result<()> {
     Ok(())
 }
 
-/// Smallest receive buffer in bytes, as in the baseline of the other tests.
+/// Smallest receive buffer, in bytes. The transport `tcp` of `ethernot bench` has the same size.
 const RECEIVE_BYTES: usize = 256 << 10;

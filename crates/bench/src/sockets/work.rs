@@ -1,8 +1,9 @@
-//! The messages between the run and the two programs with ordinary sockets that it starts.
+//! The messages between a run of the benchmark and the two programs with ordinary sockets that the
+//! run starts.
 //!
 //! These programs use only the sockets of the standard library and, for the event loop, `epoll`.
-//! They do not depend on this project. Therefore they run over kernel TCP, and also with a
-//! preloaded library.
+//! The programs use nothing of this project. Therefore they run over kernel TCP without the
+//! library, and over the edge with the preloaded library.
 
 use std::net::SocketAddr;
 
@@ -85,7 +86,7 @@ pub struct Outcome {
 pub struct StreamOutcome {
     /// Round trips, messages or connections.
     pub operations: u64,
-    /// Payload, both directions together.
+    /// Payload bytes, both directions together.
     pub bytes: u64,
     /// Duration in seconds. In [`Action::Send`] the one-way time of the final answer is subtracted.
     pub seconds: f64,
@@ -143,10 +144,11 @@ impl Wanted {
     }
 }
 
-/// Largest message in bytes: 16 MiB, more than any window.
+/// Largest message in bytes: 16 MiB, which is more than the receive window of any connection.
 pub const MESSAGE_BYTES_MAX: u64 = 16 << 20;
 
-/// Highest number of connections of one client, and of clients; the papers have 12.
+/// Highest number of connections of one client, and also the highest number of clients. The papers
+/// have at most 12.
 pub const STREAMS_MAX: u32 = 64;
 
 const EXCHANGES: [Exchange; 3] = [Exchange::Echo, Exchange::Take, Exchange::Give];

@@ -1,6 +1,6 @@
 //! The edge protocol over UDP and other links, through the public API.
 //!
-//! One-way and two-way are streams of remote writes into one buffer of the peer, with
+//! The tests one-way and two-way stream remote writes into one buffer of the peer, with
 //! [`Setup::in_flight`] writes in flight. The last write of a phase has a notification. In a
 //! ping-pong, like in the paper, each end writes into the other's memory and polls the last word of
 //! its own memory. If an end blocks instead of polling, each write has a notification, and the end
@@ -34,11 +34,12 @@ pub struct Edge {
     rules: Rules,
 }
 
-/// The rules for scheduling frames and for acknowledgements.
+/// The sending policy: the rules by which an end schedules frames and sends acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rules {
     Own,
-    /// The project's own rules, with a link over shared memory in addition to the other links.
+    /// This project's sending policy, with a link over shared memory in addition to the other
+    /// links.
     SharedMemory,
     MultiEdge,
 }
@@ -53,7 +54,7 @@ impl Rules {
 }
 
 impl Edge {
-    /// Makes the transport with the project's own rules.
+    /// Makes the transport with this project's sending policy.
     pub fn new() -> Self {
         Self { rules: Rules::Own }
     }
@@ -63,7 +64,7 @@ impl Edge {
         Self { rules: Rules::SharedMemory }
     }
 
-    /// Makes the transport with the rules of the `MultiEdge` paper.
+    /// Makes the transport with the sending policy of the `MultiEdge` paper.
     pub fn multiedge() -> Self {
         Self { rules: Rules::MultiEdge }
     }
@@ -131,7 +132,8 @@ impl Transport for Edge {
     }
 }
 
-/// State of either end: memory, a queue, and the connection after it is established.
+/// State that both the client's end and the server's end have: memory, a completion queue, and the
+/// connection after its handshake.
 struct Half {
     buffer: Arc<Buffer>,
     region: MemoryRegion,
@@ -142,7 +144,7 @@ struct Half {
     in_flight: u64,
     order: Order,
     waiting: Waiting,
-    /// Total time spent in timed posts, and the number of timed posts.
+    /// Total time spent in timed posts, in nanoseconds, and the number of timed posts.
     post_ns: Cell<u64>,
     posts_timed: Cell<u64>,
     /// Number of round trips so far. This number is written to the polled word.
@@ -269,7 +271,7 @@ impl Half {
         let last_word = self.message_bytes * 2 - WORD_BYTES;
         self.buffer.store_u64(last_word & !7, round);
         let mut operation = self.operation(remote, Order::Strict);
-        // This notification wakes the other side.
+        // A peer that blocks is woken by this notification.
         operation.immediate = (self.waiting != Waiting::Poll).then_some(round as u32);
         connection.post(&operation).map_err(other)
     }
@@ -307,7 +309,7 @@ impl Half {
         Ok(())
     }
 
-    /// Returns the counters as differences since the last call.
+    /// Returns the increase of each counter since the last call.
     fn observed(&mut self, endpoint: &Endpoint) -> Result<Observed, TransportError> {
         let mut now = Counters::of(self.connection.as_ref())?;
         let runtime = endpoint.runtime_counters().map_err(other)?;
@@ -420,7 +422,7 @@ impl Server {
         self.endpoint.local_addresses().unwrap_or_default()
     }
 
-    /// Returns the addresses of the links for clients.
+    /// Returns the addresses at which clients reach the links of this endpoint.
     fn peers(&self) -> Vec<PeerSpec> {
         let links = self.endpoint.links().unwrap_or_default();
         links.into_iter().filter_map(|(_, address)| PeerSpec::of_address(address)).collect()
@@ -434,7 +436,7 @@ impl Server {
         request.accept_with(self.half.options()).map_err(other)
     }
 
-    /// Waits for a message of the client and answers with one.
+    /// Waits for a message of the client, and answers it with a message.
     fn answer(&mut self) -> Result<(), TransportError> {
         self.half.rounds += 1;
         self.half.await_round(&self.endpoint, self.half.rounds)?;

@@ -24,13 +24,13 @@ pub const POLLING_BASELINE: &str = "tcp-poll";
 /// Name of MPTCP with both sides blocking.
 pub const MPTCP: &str = "mptcp";
 
-/// Name of the edge protocol with its own rules.
+/// Name of the edge protocol with this project's sending policy.
 pub const EDGE: &str = "edge";
 
 /// Name of the edge protocol over shared memory.
 pub const SHM: &str = "shm";
 
-/// Name of the edge protocol with the rules of `MultiEdge`.
+/// Name of the edge protocol with the sending policy of `MultiEdge`.
 pub const MULTIEDGE: &str = "multiedge";
 
 /// Name of bare UDP, the yardstick for the cost of a datagram.

@@ -140,7 +140,8 @@ impl Waiting {
                 .set_nonblocking(true)
                 .map_err(TransportError::io("make a TCP listener non-blocking")),
             Self::Blocking => {
-                // In Linux the receive timeout of the listening socket limits `accept`.
+                // In Linux the receive timeout of the listening socket also limits the time that
+                // `accept` waits.
                 let limit = TimeVal::new(PHASE_TIME_MAX.as_secs().cast_signed(), 0);
                 setsockopt(listener, sockopt::ReceiveTimeout, &limit)
                     .map_err(io::Error::from)
@@ -459,7 +460,8 @@ fn write_all(stream: &TcpStream, waiting: Waiting, source: &[u8]) -> Result<(), 
 }
 
 impl Waiting {
-    /// Handles a `WouldBlock` error. A blocking socket returns it only after its timeout.
+    /// Handles a `WouldBlock` error. A blocking socket returns this error only after its timeout,
+    /// so the error then ends the phase.
     #[inline]
     fn after_would_block(
         self,
@@ -526,6 +528,6 @@ fn multipath_socket(address: SocketAddr) -> io::Result<Socket> {
 /// The byte by which the server confirms that it has received all data.
 const DONE: u8 = 0xd0;
 
-/// Size of the receive buffer. With this size, one call can read many small messages. 256 KiB are
-/// 0.25 ms of a stream of a gigabyte per second, and still fit in a second-level cache.
+/// Size of the receive buffer, in bytes. With this size, one call can read many small messages. 256
+/// KiB are 0.25 ms of a stream of a gigabyte per second, and still fit in a second-level cache.
 const RECEIVE_BUFFER_BYTES: usize = 256 << 10;

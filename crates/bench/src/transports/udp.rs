@@ -13,8 +13,9 @@ use testbed::clock::Stopwatch;
 
 /// Busy-polled UDP without retransmission.
 ///
-/// In a ping-pong a datagram contains the message and [`EDGE_HEADER_BYTES`] more bytes, so it is as
-/// large as a packet of the edge protocol. In the operation rate test it contains only the message.
+/// In a ping-pong, a datagram contains the message and [`EDGE_HEADER_BYTES`] more bytes, so that
+/// the datagram is as large as a packet of the edge protocol. In the test of the operation rate, a
+/// datagram contains only the message.
 #[derive(Debug)]
 pub struct Udp;
 
@@ -110,8 +111,9 @@ impl ServerSide for Server {
             let number = number(&self.buffer, bytes);
             let datagram = self.buffer.get_mut(..bytes).unwrap_or_default();
             if number >= CONTROL {
-                // A question other than `end` is a repetition, from the set-up or from the end of
-                // an earlier phase. Only echo it.
+                // If the number is not `end`, the client has retransmitted a question of the
+                // set-up, or of the end of an earlier phase. The server only echoes such a
+                // question.
                 if number == end {
                     write_number(datagram.get_mut(8..).unwrap_or_default(), received);
                 }
@@ -173,7 +175,8 @@ impl Client {
         loop {
             match try_receive(&self.socket, &mut self.buffer)? {
                 Some(bytes) if number(&self.buffer, bytes) == ordinal => return Ok(true),
-                // Read the clock only once in many polls, so that its cost is negligible.
+                // Read the clock only once in many polls, so that the cost of reading is
+                // negligible.
                 _ => polls += 1,
             }
             if polls.is_multiple_of(1024)
@@ -298,7 +301,7 @@ pub const EDGE_HEADER_BYTES: usize = 12 + 20 + 24;
 const CONTROL: u64 = 0xffff_ffff_0000_0000;
 /// Asks for an echo at set-up.
 const HELLO: u64 = CONTROL;
-/// Number of a datagram that is too short to contain one.
+/// Stands for the number of a datagram that is too short to contain a number.
 const UNNUMBERED: u64 = 0;
 
 const RECEIVED_DATAGRAMS: &str = "received_datagrams";

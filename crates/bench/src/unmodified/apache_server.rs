@@ -28,7 +28,7 @@ impl Mpm {
     /// All modules.
     pub const ALL: [Self; 3] = [Self::Prefork, Self::Worker, Self::Event];
 
-    /// Returns Apache's name of the module.
+    /// Returns the name that Apache gives the module.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Prefork => "prefork",
@@ -38,7 +38,7 @@ impl Mpm {
     }
 
     /// Returns the configuration lines for `workers` workers. Apache starts this number of workers,
-    /// and may start twice as many later.
+    /// and later has at most twice as many.
     fn lines(self, workers: u32) -> String {
         let most = workers * 2;
         match self {
@@ -57,20 +57,21 @@ impl Mpm {
 /// The parameters of an Apache server.
 #[derive(Debug, Clone, Copy)]
 pub struct Apache<'a> {
-    /// The host on which it runs.
+    /// The host on which the server runs.
     pub place: ProgramPlace<'a>,
     /// The multi-processing module.
     pub mpm: Mpm,
-    /// The address on which it listens.
+    /// The address on which the server listens.
     pub address: SocketAddr,
     /// Number of concurrent connections.
     pub connections: u32,
-    /// The folder that it serves, a subfolder of `folder`.
+    /// The folder that the server serves, a subfolder of `folder`.
     pub documents: &'a str,
 }
 
 impl Apache<'_> {
-    /// Starts the server and waits until it listens. Also returns the folder of its counters.
+    /// Starts the server and waits until it listens. Returns the server, and the folder to which
+    /// the library writes the server's counters.
     ///
     /// # Errors
     /// Returns [`ProgramError`]; each variant names one cause.
@@ -124,7 +125,8 @@ impl Apache<'_> {
     }
 }
 
-/// Connections stay open, the kernel sends the files, and headers are short.
+/// Configuration lines that are equal in all runs. With these lines, connections stay open, the
+/// kernel sends the files, and headers are short.
 const CONSTANT: &str = "KeepAlive On\nMaxKeepAliveRequests 0\nKeepAliveTimeout 60\nTimeout 60\n\
     EnableSendfile On\nServerTokens Prod\nFileETag None\nHostnameLookups Off\nMaxConnectionsPerChild 0\n";
 

@@ -1,4 +1,5 @@
-//! Clients that measure themselves, for the suite of programs, and parsers of their output.
+//! Clients that print their own measurements, and parsers of this output. The suite of programs
+//! uses these clients.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ pub enum Client {
     Redis {
         /// The command: `set` or `get`.
         command: &'static str,
-        /// Number of commands that are sent before the first answer.
+        /// Number of commands that the client sends without waiting for an answer.
         pipeline: u32,
     },
     /// `iperf3` from client to server.
@@ -31,7 +32,7 @@ pub enum Client {
         /// The path to request, without the leading slash.
         path: &'static str,
     },
-    /// `sockperf ping-pong` with its smallest message of 14 bytes.
+    /// `sockperf ping-pong` with the smallest message that it permits, 14 bytes.
     Sockperf,
 }
 
@@ -61,8 +62,8 @@ impl Client {
         let percentiles = folder.path().join("ab-percentiles.csv");
         let line = match self {
             Self::Redis { command, pipeline } => {
-                // `redis-benchmark` accepts a number of requests, but no time. Use about the number
-                // that kernel TCP answers in that time.
+                // `redis-benchmark` accepts a number of requests, but no length of time. So pass
+                // about the number of requests that a server over kernel TCP answers in that time.
                 let requests = REDIS_PER_SECOND * seconds * pipeline.min(REDIS_GAIN_MAX);
                 format!("-h {ip} -p {port} -t {command} -n {requests} -c 50 -P {pipeline} --csv")
             }
@@ -154,13 +155,14 @@ fn sockperf(printed: &str) -> Option<Values> {
     ])
 }
 
-/// Requests per second without pipelining.
+/// Requests that Redis answers over kernel TCP per second, without pipelining.
 const REDIS_PER_SECOND: u32 = 50_000;
 
-/// Connections per second, if each connection is opened after the previous one.
+/// Connections that `ab` makes over kernel TCP per second, if it opens each connection after the
+/// previous one.
 const AB_PER_SECOND: u32 = 5000;
 
-/// Highest factor by which pipelining increases the rate.
+/// Highest factor by which pipelining increases the rate of Redis.
 const REDIS_GAIN_MAX: u32 = 8;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::way::{PathTaken, Side, Way};
 pub struct Fetched {
     /// Names of the files whose bytes were wrong.
     pub wrong: Vec<String>,
-    /// The library's counters in `curl`.
+    /// The counters of the library in the process of `curl`.
     pub path: PathTaken,
 }
 
@@ -66,7 +66,7 @@ pub fn verify(
 /// the names of the files.
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn make_files(
     folder: &Folder,
     documents: &str,

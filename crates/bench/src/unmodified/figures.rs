@@ -1,4 +1,5 @@
-//! The measurements of a program over kernel TCP and over another way, and their comparison.
+//! The measurements of a server and its client over kernel TCP and in another configuration, and
+//! the comparison of the two.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +21,11 @@ pub enum Quantity {
     /// Median time of a request, in microseconds. If the program reports round trips, half a round
     /// trip.
     LatencyP50Us,
-    /// 95th percentile of the same time, in microseconds.
+    /// 95th percentile of the time of a request, in microseconds. If the program reports round
+    /// trips, half a round trip.
     LatencyP95Us,
-    /// 99th percentile of the same time, in microseconds.
+    /// 99th percentile of the time of a request, in microseconds. If the program reports round
+    /// trips, half a round trip.
     LatencyP99Us,
     /// Median time of `connect()`, in microseconds.
     ConnectUs,
@@ -65,18 +68,18 @@ impl Quantity {
     }
 }
 
-/// The results of one run of a program over one way.
+/// The results of one run of a server and its client in one configuration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The measured values.
     pub values: BTreeMap<Quantity, f64>,
     /// Number of failed requests.
     pub errors: u64,
-    /// The library's counters in the client.
+    /// The library's counters in the client's processes.
     pub client_path: PathTaken,
 }
 
-/// One quantity over both ways.
+/// One quantity, measured over kernel TCP and in the other configuration of the case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The quantity.
@@ -85,39 +88,42 @@ pub struct Figure {
     pub unit: String,
     /// Values over kernel TCP.
     pub tcp: Summary,
-    /// Values over the other way.
+    /// Values in the other configuration of the case.
     pub other: Summary,
-    /// Ratio of the other way to TCP, computed for each repetition.
+    /// Ratio of the value in the other configuration to the value over TCP, computed for each
+    /// repetition.
     pub ratio: Summary,
 }
 
-/// The results of one case, measured alternately over both ways.
+/// The results of one case, measured alternately over kernel TCP and in the configuration `other`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Case {
     /// The name, unique in the document.
     pub name: String,
     /// The name of the case's group.
     pub group: String,
-    /// The position on the axis of the group: bytes, an exponent, or a number of hosts.
+    /// The position on the axis of the group. Depending on the group, this is a number of bytes, an
+    /// exponent, or a number of hosts.
     pub at: f64,
-    /// The way of connecting that the benchmark compared with kernel TCP.
+    /// The configuration of the two programs that the benchmark compared with kernel TCP.
     pub other: Way,
     /// The measured quantities; empty if the case could not run.
     pub figures: Vec<Figure>,
-    /// Number of failed requests over TCP and over the other way.
+    /// Number of failed requests, first over TCP and then in the configuration `other`.
     pub errors: [u64; 2],
-    /// The library's counters in the clients over the other way.
+    /// The library's counters in the clients, over all samples in the configuration `other`.
     pub client_path: PathTaken,
-    /// Whether the counters of each sample prove that connections took the intended way.
+    /// Whether the counters of each sample prove that connections moved to the edge, or stayed on
+    /// TCP, as the configuration requires.
     pub is_proven: bool,
     /// The reason why the case could not run.
     pub cannot_run: Option<String>,
-    /// The two samples of each repetition: over TCP and over the other way.
+    /// The two samples of each repetition, first over TCP and then in the configuration `other`.
     pub samples: Vec<[Sample; 2]>,
 }
 
 impl Case {
-    /// Creates a case without figures yet.
+    /// Creates a case that has no figures yet.
     pub fn new(group: &str, name: String, at: f64, other: Way) -> Self {
         Self {
             name,
@@ -133,12 +139,9 @@ impl Case {
         }
     }
 
-    /// Takes `repetitions` samples over both ways alternately. Each repetition starts with the way
-    /// that was second in the previous repetition. If the case cannot run, stores the reason, so
-    /// that other cases are still measured.
-    ///
-    /// # Errors
-    /// Returns [`ProgramError`]; each variant names one cause.
+    /// Takes samples over kernel TCP and in the configuration `other` alternately, `repetitions` of
+    /// each. Each repetition starts with the sample that came second in the previous repetition. If
+    /// the case cannot run, stores the reason, so that other cases are still measured.
     #[must_use]
     pub fn measure(
         mut self,
@@ -170,7 +173,7 @@ impl Case {
         self
     }
 
-    /// Returns the figure of a quantity.
+    /// Returns the figure of a quantity; `None` if the quantity was not measured.
     pub fn figure(&self, quantity: Quantity) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.quantity == quantity)
     }
@@ -192,9 +195,10 @@ impl Case {
     }
 }
 
-/// Returns whether all of the client's connections took this way. A connection that the program
-/// closed before it could move also counts as correct, for example after a short request and its
-/// answer. The counters contain the number of such connections.
+/// Returns whether all of the client's connections moved to the edge, or stayed on TCP, as `way`
+/// requires. A connection also counts as correct if the program closed it before it could move, for
+/// example after a short request and its answer. The counters contain the number of such
+/// connections.
 fn is_as_meant(way: Way, path: &PathTaken) -> bool {
     match way {
         Way::Tcp | Way::ServerOnly => path.processes == 0,
@@ -216,7 +220,7 @@ fn figure(quantity: Quantity, samples: &[[Sample; 2]]) -> Option<Figure> {
     })
 }
 
-/// The library's reason for a connection that was closed before the decision to move.
+/// The library's reason why a connection stayed on TCP: it was closed before the decision to move.
 const CLOSED: &str = "closed";
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ impl Folder {
     /// user.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn create(purpose: &str) -> io::Result<Self> {
         let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
         let name = format!("ethernot-{purpose}-{}-{ordinal}", process::id());
@@ -44,7 +44,7 @@ impl Folder {
     /// Makes a new subfolder for the counters of one run of a program. All users may write to it.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn counters(&self) -> io::Result<PathBuf> {
         let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
         let path = self.path.join(format!("counters{ordinal}"));
@@ -56,7 +56,7 @@ impl Folder {
     /// Writes a file that all users may read.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> io::Result<PathBuf> {
         let path = self.path.join(name);
         if let Some(above) = path.parent() {

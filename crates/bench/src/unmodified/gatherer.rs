@@ -27,9 +27,9 @@ pub struct Task {
 /// The results of a gatherer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gathered {
-    /// Number of gathers.
+    /// Number of gathers that were completed.
     pub gathers: u64,
-    /// Total duration, in seconds.
+    /// Duration of all gathers together, in seconds.
     pub seconds: f64,
     /// Median and 99th percentile of a gather, in microseconds.
     pub gather_us: [f64; 2],
@@ -51,7 +51,7 @@ pub struct Gathered {
 /// Runs `task`, and prints [`Gathered`] as JSON.
 ///
 /// # Errors
-/// A text that says what is wrong.
+/// Returns a text that describes the failure.
 pub fn run(task: &Task) -> Result<(), String> {
     let gathered = gather(task);
     let text = serde_json::to_string(&gathered).map_err(|error| error.to_string())?;
@@ -133,7 +133,7 @@ fn percentiles(mut all_ns: Vec<u64>) -> [f64; 2] {
     [at(0.5), at(0.99)]
 }
 
-/// Measurements of the answers of one host.
+/// Properties of the answers of one host.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     connect_ns: Vec<u64>,

@@ -18,15 +18,16 @@ use testbed::clock::{self, Stopwatch};
 /// A `gmond` that answers at an address and receives no reports from other hosts.
 #[derive(Debug, Clone, Copy)]
 pub struct Reporter<'a> {
-    /// Name of its files.
+    /// Name of the files that belong to this `gmond`.
     pub name: &'a str,
-    /// The address at which it answers.
+    /// The address at which this `gmond` answers.
     pub address: SocketAddr,
-    /// Metrics that it reports, 1 to [`METRICS_MAX`].
+    /// Number of metrics that this `gmond` reports, 1 to [`METRICS_MAX`].
     pub metrics: usize,
 }
 
-/// Starts `reporter` and waits until it listens. Also returns the folder of its counters.
+/// Starts `reporter` and waits until it listens. Returns the program, and the folder to which the
+/// library writes the program's counters.
 ///
 /// # Errors
 /// Returns [`ProgramError`]; each variant names one cause.
@@ -52,17 +53,15 @@ pub fn start(
 /// A gatherer of reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Gatherer<'a> {
-    /// The host on which it runs.
+    /// The host on which the gatherer runs.
     pub place: ProgramPlace<'a>,
-    /// The way of its connections.
+    /// The configuration of the gatherer and the hosts.
     pub way: Way,
 }
 
 impl Gatherer<'_> {
-    /// Gathers once, or for some time.
-    ///
-    /// # Errors
-    /// Returns [`ProgramError`]; each variant names one cause.
+    /// Runs the gatherer with `task`. Returns its results, its CPU seconds, and the library's
+    /// counters in its process.
     pub fn gather(
         &self,
         task: &Task,
@@ -92,8 +91,9 @@ impl Gatherer<'_> {
         Ok((gathered, finished.cpu_seconds, path))
     }
 
-    /// Waits until all hosts report this number of metrics, because a host reports none just after
-    /// its start. Returns the bytes of the shortest and of the longest answer.
+    /// Waits until all hosts report this number of metrics. The wait is needed because a host
+    /// reports no metrics just after its start. Returns the bytes of the shortest and of the
+    /// longest answer.
     ///
     /// # Errors
     /// Returns [`ProgramError`]; each variant names one cause.
@@ -211,7 +211,8 @@ const GATHERER: &str = "gatherer";
 
 const MODULES: [&str; 7] = ["cpu", "disk", "load", "mem", "net", "proc", "sys"];
 
-/// Highest number of metrics. With Ganglia's own configuration, most hosts report these metrics.
+/// Highest number of metrics that a host can report. With Ganglia's own configuration, most hosts
+/// report exactly the metrics in `METRICS`.
 pub const METRICS_MAX: usize = METRICS.len();
 
 /// The metrics that a host can report. An answer with all of them has about 12 KB, and `gmond`

@@ -28,7 +28,7 @@ pub enum ProgramError {
         /// The Debian package that contains the program.
         package: &'static str,
     },
-    /// The program could not be started or observed.
+    /// The program could not be started, or its state could not be read.
     #[error("run {program}: {source}")]
     Io {
         /// The program.
@@ -41,9 +41,9 @@ pub enum ProgramError {
     NotListening {
         /// The program.
         program: String,
-        /// The expected port.
+        /// The port on which the program should listen.
         port: u16,
-        /// The last lines of its output.
+        /// The last lines of the program's output.
         said: String,
     },
     /// The program did not print its ready text in time, or ended before it printed the text.
@@ -51,9 +51,9 @@ pub enum ProgramError {
     NotReady {
         /// The program.
         program: String,
-        /// The ready text.
+        /// The text that the program should print.
         text: String,
-        /// The last lines of its output.
+        /// The last lines of the program's output.
         said: String,
     },
     /// The program did not end in time.
@@ -63,7 +63,7 @@ pub enum ProgramError {
         program: String,
         /// The time limit, in seconds.
         limit_seconds: u64,
-        /// The last lines of its output.
+        /// The last lines of the program's output.
         said: String,
     },
     /// The program ended with an error.
@@ -71,9 +71,9 @@ pub enum ProgramError {
     Ended {
         /// The program.
         program: String,
-        /// Its exit status or signal.
+        /// Exit status or signal of the program.
         status: String,
-        /// The last lines of its output.
+        /// The last lines of the program's output.
         said: String,
     },
     /// The program's output contains no result.
@@ -81,7 +81,7 @@ pub enum ProgramError {
     NoResult {
         /// The program.
         program: String,
-        /// The last line of its output.
+        /// The last line of the program's output.
         line: String,
     },
 }
@@ -111,7 +111,7 @@ pub struct Running {
 /// The results of a program that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
-    /// Its standard output.
+    /// The program's standard output.
     pub printed: String,
     /// CPU seconds, user and system, of the program and its children.
     pub cpu_seconds: f64,
@@ -206,8 +206,8 @@ impl Running {
     }
 
     /// Waits at most `limit` for the end of a program whose result ends with `text`. If the program
-    /// is still running at `parting` after it printed `text`, kills the program and uses its
-    /// result.
+    /// is still running when the time `parting` has passed since it printed `text`, kills the
+    /// program and uses its result.
     ///
     /// # Errors
     /// Returns [`ProgramError`]; each variant names one cause.
@@ -310,8 +310,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A process group exists until its last process ends, so the group may exist longer than
-        // its leader.
+        // Kill the group even if its leader has ended, because a process group exists until its
+        // last process ends.
         let _ = killpg(self.group(), Signal::SIGKILL);
         let _ = self.child.wait();
         cleanup::forget_child(self.child.id());
@@ -404,7 +404,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// Code of the listening state in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
 
-/// Limit for the output of a program. Results are shorter.
+/// Highest number of bytes that are read from a program's output. Results are shorter.
 const PRINTED_BYTES_MAX: u64 = 16 << 20;
 
 /// Number of output lines in an error.

@@ -1,5 +1,5 @@
-//! The ways that connections of unmodified programs can take, and the counters that prove which way
-//! they took.
+//! The configurations that the benchmarks of unmodified programs compare, and the counters that
+//! prove whether connections moved from kernel TCP to the edge.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,15 +8,18 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// A way to connect two programs.
+/// A configuration of a server and its client: which of the two programs have the library, and
+/// which connections the library moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// Kernel TCP. Neither program has the library.
     Tcp,
-    /// Both programs have the library, and sleep while they wait.
+    /// Both programs have the library, which moves their connections to the edge. The programs
+    /// sleep while they wait.
     Edge,
-    /// Both programs have the library, and poll while they wait.
+    /// Both programs have the library, which moves their connections to the edge. The programs poll
+    /// while they wait.
     EdgePoll,
     /// Both programs have the library. The library moves only connections that become faster by
     /// moving. Between these hosts, over one link, no connection moves.
@@ -25,7 +28,8 @@ pub enum Way {
     ClientOnly,
     /// Only the server has the library, so the connection stays on TCP.
     ServerOnly,
-    /// Both programs have the library, but no network is allowed, so the connection stays on TCP.
+    /// Both programs have the library. Its settings permit only connections of another network to
+    /// move, so the connection stays on TCP.
     LeftAlone,
 }
 
@@ -63,7 +67,7 @@ impl Way {
         }
     }
 
-    /// Returns whether connections move from kernel TCP to the edge.
+    /// Returns whether the connections move from kernel TCP to the edge.
     pub const fn moves(self) -> bool {
         matches!(self, Self::Edge | Self::EdgePoll)
     }
@@ -78,9 +82,9 @@ impl Way {
         }
     }
 
-    /// Returns the command line that runs `words` this way. If the program needs the library, the
-    /// command is `ethernot run --sockets` of the executable `own_program`. The processes of the
-    /// program then write their counters to `counters`.
+    /// Returns the command line that runs the command `words` in this configuration. If the program
+    /// needs the library, the command is `ethernot run --sockets` of the executable `own_program`.
+    /// The processes of the program then write their counters to `counters`.
     pub fn words(
         self,
         side: Side,
@@ -110,7 +114,7 @@ impl Way {
     }
 }
 
-/// The library's counters in the processes of a program.
+/// The library's counters, added over the processes of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathTaken {
     /// Number of processes with the library.
@@ -136,7 +140,7 @@ impl PathTaken {
     /// written.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn read(folder: &Path) -> io::Result<Self> {
         let mut all = Self::default();
         for entry in fs::read_dir(folder)? {

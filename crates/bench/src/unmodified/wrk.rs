@@ -34,7 +34,7 @@ pub struct Load<'a> {
 /// again with the first.
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn write_script<'a>(
     folder: &Folder,
     name: &str,
@@ -51,10 +51,7 @@ pub fn write_script<'a>(
 }
 
 impl Load<'_> {
-    /// Applies the load once. Measures the CPU time of `server` too.
-    ///
-    /// # Errors
-    /// Returns [`ProgramError`]; each variant names one cause.
+    /// Runs `wrk` once on each host, and also measures the CPU time of `server`.
     pub fn run(&self, way: Way, server: &Running, folder: &Folder) -> Result<Sample, ProgramError> {
         let failed = |source| ProgramError::Io { program: NAME.to_string(), source };
         let counters = folder.counters().map_err(failed)?;
@@ -151,8 +148,8 @@ const NAME: &str = "wrk";
 /// The start of the line that the script prints.
 const MARK: &str = "measured: ";
 
-/// The script of `wrk`. It formats all requests before it sends the first request. After that, to
-/// choose a request it only uses an index.
+/// The script of `wrk`. It formats all requests before it sends the first request. After that, it
+/// chooses the next request by an index, which costs little.
 const SCRIPT: &str = r#"local requests, at = {}, 0
 
 function init()

@@ -1,5 +1,7 @@
 //! Availability: the fraction of its CPU that a program keeps for its own work while messages flow
-//! in both directions. It is measured by the two methods of COMB.
+//! in both directions. The two methods of the benchmark COMB measure it.
+//!
+//! A carrier is a program together with the transport that carries its messages.
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ pub(super) fn samples(wishes: &Wishes) -> u64 {
     plans * CARRIERS.len() as u64 * u64::from(wishes.curve_runs)
 }
 
-/// Measures all carriers alternately. In each repetition, another carrier is first. If a carrier
+/// Measures all carriers alternately. Each repetition begins with another carrier. If a carrier
 /// fails, later repetitions omit it.
 pub(super) fn measure(
     wishes: &Wishes,
@@ -95,7 +97,8 @@ impl Combing<'_> {
                 let options = self.options();
                 let ran = mpis.run(around, (mpi, over), Tool::CombMpi, &options, self.limit())?;
                 let document = CombDocument::parse(&ran.printed)?;
-                // Check for 0 messages, because in COMB no message waits for the message before it.
+                // Pass 0 as the number of messages that waited for the message before them, because
+                // COMB sends no such messages.
                 ran.check(document.bytes(), 0)?;
                 document
             }
@@ -174,7 +177,8 @@ const SIZES: [u64; 4] = [1 << 10, 16 << 10, 64 << 10, 256 << 10];
 /// The message size in the paper's figures: 256 KiB.
 const SIZES_QUICK: [u64; 1] = [256 << 10];
 
-/// Numbers of iterations over six decades. They take about 100 ns to about 100 ms.
+/// Iterations of the work between two calls, over six decades. The work then takes about 100 ns to
+/// about 100 ms.
 const INTERVALS: [u64; 13] = [
     100,
     300,

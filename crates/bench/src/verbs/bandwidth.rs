@@ -18,8 +18,8 @@ pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
                 contenders.push(Contender::Edge(operation, Manner::Events));
                 contenders.push(Contender::Tcp(Manner::Events));
             }
-            // With both ways, exclude sends of 1 byte, because the receiver could not distinguish
-            // them from an answer.
+            // In tests of both directions, exclude sends of 1 byte, because the receiver could not
+            // distinguish them from an answer.
             let is_possible =
                 |size: &&u64| **size > 1 || kind == Kind::Bandwidth || operation != Operation::Send;
             let sizes = if wishes.sizes.is_empty() { sizes } else { &wishes.sizes };

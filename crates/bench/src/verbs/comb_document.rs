@@ -17,7 +17,7 @@ pub(super) struct CombDocument {
 /// The quality of the fit: how closely the time of the work is proportional to its iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(super) struct CombWork {
-    /// The largest relative error of the fit.
+    /// The largest relative error of the fit, as a fraction.
     pub(super) fit_error: f64,
 }
 
@@ -43,18 +43,20 @@ pub(super) struct CombRun {
     /// Payload bytes of both directions together.
     pub(super) bytes: u64,
     /// Difference between the times of the work alone before and after the point, relative to the
-    /// shorter time.
+    /// shorter of these times.
     pub(super) alone_variation: f64,
-    /// Number of attempts until the difference of these times was small.
+    /// Number of attempts until `alone_variation` was small enough.
     pub(super) attempts: u32,
-    /// Times of a round of post-work-wait, in microseconds; 0 for polling.
+    /// Times to post, to work and to wait in a round of the method post-work-wait, in microseconds;
+    /// 0 in the method polling.
     pub(super) post_us: f64,
     pub(super) work_us: f64,
     pub(super) wait_us: f64,
-    /// CPU seconds in softirq, if the program had one CPU.
+    /// CPU seconds that the program's CPU spent in softirq; `None` if the program was not
+    /// restricted to one CPU.
     pub(super) cpu_softirq_s: Option<f64>,
     pub(super) interrupts_elsewhere_s: Option<f64>,
-    /// Fraction of the time in which that CPU was not idle.
+    /// Fraction of the time in which the program's CPU was not idle.
     pub(super) accounted: Option<f64>,
 }
 

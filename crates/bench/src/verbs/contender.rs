@@ -70,13 +70,13 @@ fn why_no_system_device(folder: &Path) -> String {
     }
 }
 
-/// How the programs wait.
+/// How the programs wait for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Manner {
-    /// By polling.
+    /// The programs poll until a message arrives.
     Polling,
-    /// By sleeping until an event arrives. TCP waits in blocking calls.
+    /// The programs sleep until an event arrives. Over TCP, they block in system calls.
     Events,
 }
 
@@ -90,7 +90,8 @@ impl Manner {
     }
 }
 
-/// A contender: the program that takes a sample.
+/// A contender: the program that takes a sample, the device or transport that it uses, and its way
+/// to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Contender {
     /// `iwarp-perf` on `edge0`.

@@ -1,4 +1,5 @@
-//! Curves of COMB: bandwidth against availability, and waiting time against the interval of work.
+//! Curves of the benchmark COMB: bandwidth against availability, and waiting time against the
+//! interval of work.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +8,12 @@ use super::contender::{EDGE, TCP};
 use super::mpi::{Mpi, Over};
 use crate::statistics::Summary;
 
-/// A method of COMB. It determines how the worker divides its time between work and calls.
+/// A method of COMB. The method determines how the worker, the program under measurement, divides
+/// its time between its own work and calls that move messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// Works for an interval, tests once, and answers the messages that have arrived.
+    /// Works for an interval, tests once which messages have arrived, and answers these messages.
     Polling,
     /// Posts all messages, works without calls, and waits for all messages.
     PostWorkWait,
@@ -36,13 +38,13 @@ pub enum Carrier {
 pub struct Availability {
     /// One curve for each method, size and carrier.
     pub curves: Vec<Curve>,
-    /// Whether the CPU times of the worker's host add up to the elapsed time; `None` if the host
-    /// was not restricted to one CPU.
+    /// At how many points the CPU times of the worker's host add up to the elapsed time; `None` if
+    /// the host was not restricted to one CPU.
     pub accounting: Option<Accounting>,
 }
 
 /// Number of points at which the CPU times of the worker's host add up to the elapsed time. The sum
-/// consists of the availability and all other CPU time.
+/// includes all times in which the CPU was not idle.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Accounting {
     /// Number of points whose CPU times are known.
@@ -66,27 +68,29 @@ pub struct Curve {
     pub carrier: String,
     /// The points in order of growing interval.
     pub points: Vec<CurvePoint>,
-    /// Polling: the highest bandwidth at an availability of 0.5 or more, in bytes per second.
+    /// In the method polling, the highest bandwidth at an availability of 0.5 or more, in bytes per
+    /// second.
     pub half_bandwidth: Option<Summary>,
-    /// Ratios of `half_bandwidth` to that of another carrier, computed for each repetition.
+    /// Ratios of this `half_bandwidth` to that of another carrier, computed for each repetition.
     pub ratios: Vec<CurveRatio>,
-    /// Post-work-wait: the wait after work that takes longer than the transfer, divided by the
-    /// transfer's time.
+    /// In the method post-work-wait, the median time that the worker waits after its work, divided
+    /// by the time of a transfer. Only intervals of work that are longer than the transfer count.
     pub wait_share: Option<Summary>,
-    /// Post-work-wait: the wait at the longest interval divided by the wait at the shortest.
+    /// In the method post-work-wait, the wait at the longest interval of work divided by the wait
+    /// at the shortest.
     pub wait_ratio: Option<Summary>,
-    /// Silent: mean availability over all intervals.
+    /// In the method without messages, the mean availability over all intervals.
     pub silent_availability: Option<Summary>,
     /// The reason why there are no points.
     pub cannot_run: Option<String>,
 }
 
-/// The ratio of one carrier to another.
+/// The ratio of one carrier's value to that of another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CurveRatio {
     /// The other carrier.
     pub to: String,
-    /// The ratio of both values of `half_bandwidth`.
+    /// `half_bandwidth` of the first carrier, divided by that of the other.
     pub value: Summary,
 }
 
@@ -101,22 +105,23 @@ pub struct CurvePoint {
     pub availability: Summary,
     /// Payload bytes per second, both directions together.
     pub bytes_per_second: Summary,
-    /// Post-work-wait: times to post, to work and to wait in a round, in microseconds; 0 for
-    /// polling.
+    /// In the method post-work-wait, the times to post, to work and to wait in a round, in
+    /// microseconds. All are 0 in the method polling.
     pub round_us: [f64; 3],
     /// Fraction of the time that the worker's CPU spent in softirq.
     pub softirq_share: Option<f64>,
     /// Time in irq and softirq on all other CPUs of the machine, divided by the elapsed time. The
     /// other CPUs include the CPU of the peer's host.
     pub interrupts_elsewhere_share: Option<f64>,
-    /// Availability plus all other CPU time of the worker's host, divided by the elapsed time.
+    /// Fraction of the elapsed time in which the CPU of the worker's host was not idle.
     pub accounted: Option<f64>,
     /// Difference between the times of the work alone before and after a sample, in percent of the
     /// shorter time. The value is from the sample with the largest difference.
     pub dry_run_percent: f64,
-    /// Whether this difference was more than 10 %, because the machine was busy with other work.
+    /// Whether `dry_run_percent` is more than 10, which shows that the machine was busy with other
+    /// work.
     pub is_busy: bool,
-    /// Number of samples that were repeated because of this difference.
+    /// Number of samples that were repeated because this difference was too large.
     pub retaken: u32,
 }
 
@@ -156,8 +161,8 @@ impl Carrier {
         }
     }
 
-    /// Returns whether results contain the ratio of `self` to `other`. They do if `other` is the
-    /// same program over TCP.
+    /// Returns whether results contain the ratio of `self` to `other`. The results contain the
+    /// ratio if `other` is the same program over TCP.
     fn is_compared_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Edge, Self::Tcp) => true,
@@ -329,11 +334,12 @@ fn mean_availability(points: &[CombPoint]) -> Option<f64> {
 /// when a program keeps part of its CPU. One half is the middle of the axis.
 const HALF: f64 = 0.5;
 
-/// Tolerance of the sum. The kernel counts in ticks of 10 ms, so the tolerance is five ticks in a
-/// second.
+/// Largest deviation from 1 at which a sum of CPU times counts as correct. The kernel counts CPU
+/// time in ticks of 10 ms, so the tolerance is five ticks in a second.
 const ACCOUNTED_WITHIN: f64 = 0.05;
 
-/// Relative difference above which the machine counts as busy, as in other measurements.
+/// The machine counts as busy if the times of the work alone before and after a sample differ by
+/// more than this fraction of the shorter time. Other measurements use the same limit.
 const BUSY_SHARE: f64 = 0.1;
 
 #[cfg(test)]

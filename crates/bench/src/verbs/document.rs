@@ -17,9 +17,9 @@ pub struct Document {
 /// The description that a device reports of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct DocumentDevice {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Its transport.
+    /// Transport that the device reports, such as iWARP.
     pub transport: String,
 }
 

@@ -7,8 +7,8 @@ use std::thread;
 use crate::cpu;
 use testbed::clock::Stopwatch;
 
-/// Returns the variation of the times of the work, in percent of the shortest time, on the CPU with
-/// the larger variation. Without `cpus`, runs the work on any CPU.
+/// Returns the variation of the times of the work, in percent of the shortest time. With `cpus`,
+/// measures both CPUs, and returns the larger variation. Without `cpus`, runs the work on any CPU.
 pub(super) fn variation_percent(cpus: Option<[usize; 2]>) -> f64 {
     let places: Vec<Option<usize>> = match cpus {
         Some(cpus) => cpus.map(Some).to_vec(),
@@ -18,8 +18,8 @@ pub(super) fn variation_percent(cpus: Option<[usize; 2]>) -> f64 {
         .into_iter()
         .map(|cpu| {
             thread::spawn(move || {
-                // Without permission to pin, the work still shows the load of the CPU on which it
-                // runs.
+                // If this process may not pin the thread, the work still shows the load of the CPU
+                // on which it happens to run.
                 let _pinned = cpu.map(cpu::pin_to);
                 spread_percent(&times_ns())
             })
@@ -40,8 +40,10 @@ fn times_ns() -> Vec<u64> {
     (0..TIMES).map(time).collect()
 }
 
-/// Excludes the first time, because it includes the warm-up. Then excludes the longest time,
-/// because a single timer of the kernel does not show a load.
+/// Returns the difference between the longest and the shortest of the times that count, in percent
+/// of the shortest. The first time does not count, because it includes the warm-up. The longest of
+/// the other times does not count, because a single timer of the kernel can lengthen it although
+/// the machine is idle.
 fn spread_percent(times_ns: &[u64]) -> f64 {
     let mut times: Vec<u64> = times_ns.iter().skip(1).copied().collect();
     times.sort_unstable();

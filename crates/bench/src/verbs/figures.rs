@@ -36,9 +36,10 @@ pub struct Surroundings {
     /// Variation of the dry runs before and after the samples, in percent of the shortest time. The
     /// value is the largest over all samples that count.
     pub dry_run_percent: f64,
-    /// Whether this variation was more than 10 %, because the machine was busy with other work.
+    /// Whether `dry_run_percent` is more than 10, which shows that the machine was busy with other
+    /// work.
     pub is_busy: bool,
-    /// Number of samples that were repeated because of this variation.
+    /// Number of samples that were repeated because this variation was too large.
     pub retaken: u32,
 }
 
@@ -53,7 +54,7 @@ pub struct Measured {
     pub manner: Manner,
     /// The value that the paper uses: the mean without the highest and the lowest sample.
     pub paper_mean: Option<f64>,
-    /// Median, lowest and highest value of the same samples.
+    /// Median, lowest and highest value of the samples that `paper_mean` includes.
     pub value: Option<Summary>,
     /// Ratios to TCP, computed for each repetition. An MPI also has ratios to the same MPI over TCP
     /// and to the device.

@@ -4,8 +4,8 @@ use super::Wishes;
 use super::contender::{Contender, Manner};
 use super::pass::{Kind, Pass};
 
-/// Returns one pass for each operation. Each pass includes TCP that blocks and TCP that polls,
-/// because most programs block.
+/// Returns one pass for each operation. Each pass includes TCP that polls, and also TCP that
+/// blocks, because most programs block.
 pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
     let sizes: &[u64] = if wishes.is_quick { &SIZES_QUICK } else { &SIZES };
     let sizes = if wishes.sizes.is_empty() { sizes } else { &wishes.sizes };

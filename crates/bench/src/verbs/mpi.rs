@@ -60,7 +60,7 @@ pub(super) enum MpiError {
 }
 
 impl MpiError {
-    /// Returns the error for a test that runs MPI but did not prepare it.
+    /// Returns the error of a test that needs an MPI although no MPI was prepared.
     pub(super) fn not_prepared() -> Self {
         Self::Missing("no MPI was prepared".to_string())
     }
@@ -79,8 +79,8 @@ impl Mpi {
     }
 
     /// Returns pairs of compiler and launcher. The first pair has Debian's names. The second pair
-    /// has the names of the default MPI. Each name comes with the package that contains the
-    /// program.
+    /// has the names under which a system installs its default MPI. Each program is listed with the
+    /// package that contains it.
     const fn programs(self) -> [[(&'static str, &'static str); 2]; 2] {
         match self {
             Self::OpenMpi => [
@@ -134,8 +134,8 @@ impl Tool {
     }
 }
 
-/// The installed MPIs, each with the programs built for it. If an MPI cannot run, its entry is the
-/// reason.
+/// The installed MPIs, each with the programs built for it. If an MPI cannot run, its entry
+/// contains the reason.
 #[derive(Debug)]
 pub(super) struct Mpis {
     ranks: Ranks,
@@ -148,7 +148,7 @@ pub(super) struct Ran {
     mpi: Mpi,
     over: Over,
     pub(super) printed: String,
-    /// Traffic that both hosts sent during the run.
+    /// The traffic that both hosts together sent during the run.
     sent: Traffic,
 }
 
@@ -200,7 +200,8 @@ impl Mpis {
 
 impl Ran {
     /// Checks that the device carried the messages. `bytes` is the number of bytes in total.
-    /// `messages` is the number of messages that each waited for the message before it.
+    /// `messages` is the number of messages each of which could be sent only after the message
+    /// before it had arrived.
     pub(super) fn check(&self, bytes: u64, messages: u64) -> Result<(), MpiError> {
         let Self { mpi, over, sent, .. } = self;
         if *over == Over::Tcp || sent.can_have_carried(bytes, messages) {
@@ -224,7 +225,8 @@ impl Installed {
         Ok(Self { launcher, has_prrte, folder: programs })
     }
 
-    /// Returns the command line that starts a rank on each host, up to the program.
+    /// Returns the command line that starts a rank on each host. The caller appends the program and
+    /// its arguments.
     fn launch(&self, mpi: Mpi, over: Over, ranks: &Ranks) -> Vec<String> {
         let [first, second] = ranks.addresses();
         let stand_in = ranks.stand_in().display();
@@ -306,8 +308,8 @@ fn build(compiler: &str, source: &Path, programs: &Path, tool: Tool) -> Result<(
     Err(format!("{compiler} cannot build {}: {first}", tool.name()))
 }
 
-/// Returns the words before the program of a rank. They set environment variables, because the
-/// launcher does not pass variables to other hosts.
+/// Returns the words that stand before a rank's program on the command line. They set environment
+/// variables, because the launcher does not pass variables to other hosts.
 fn program_words(place: &ProgramPlace<'_>, over: Over) -> Vec<String> {
     if over == Over::Tcp {
         return Vec::new();
@@ -337,7 +339,7 @@ const SOURCE_FOLDER: &str = "mpi-sources";
 /// Environment variable with the folder in which `ethernot run` finds its libraries.
 const LIBRARIES: &str = "ETHERNOT_LIBRARIES";
 
-/// The end of a program's output.
+/// The text at the end of a program's output.
 const DOCUMENT_ENDS: &str = "\n}\n";
 
 /// Time limit for a program to end after its output. MPICH over TCP sometimes does not end.

@@ -6,7 +6,7 @@ use super::mpi::{Mpi, Over};
 use super::pass::{Kind, Pass};
 use super::{Operation, Wishes};
 
-/// Returns one pass for each kind.
+/// Returns one pass for each kind of test.
 pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
     let quick = wishes.is_quick;
     let kinds: &[Kind] = if quick { &KINDS[..2] } else { &KINDS };

@@ -13,7 +13,7 @@ use crate::machine;
 use crate::run::Observer;
 use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 
-/// A kind of test, with the names that the programs use.
+/// A kind of test. Its name is the name by which the measuring programs know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Bandwidth,
@@ -79,7 +79,7 @@ pub(super) struct Measuring<'a> {
 }
 
 impl Measuring<'_> {
-    /// Measures all contenders alternately. In each repetition, another contender is first. If a
+    /// Measures all contenders alternately. Each repetition begins with another contender. If a
     /// contender fails, later repetitions omit it.
     pub(super) fn run(&self, observer: &mut dyn Observer, devices: &mut [DeviceRow]) -> Vec<Point> {
         let contenders = &self.pass.contenders;
@@ -108,7 +108,8 @@ impl Measuring<'_> {
         self.points(&taken, surroundings)
     }
 
-    /// Makes a contender compare all bytes, before the measurement.
+    /// Makes a contender transfer data and compare all bytes, before the measurement. Returns one
+    /// empty list of repetitions to fill, or the reason why the contender cannot be measured.
     fn check(
         &self,
         contender: &Contender,
@@ -188,7 +189,8 @@ impl Measuring<'_> {
         if document.points.len() != expected {
             return Err(SampleError::Points(document.points.len(), expected));
         }
-        // An MPI reports the name of its library as the device.
+        // Accept any device of an MPI, because an MPI reports the name of its library instead of a
+        // device.
         if document.device.name != contender.device() && !matches!(contender, Contender::Mpi(..)) {
             return Err(SampleError::Device(document.device.name, contender.device()));
         }
@@ -295,7 +297,7 @@ impl Measuring<'_> {
 /// One repetition of all contenders.
 struct Once {
     repetitions: Vec<Option<Repetition>>,
-    /// Variation of the dry run with the larger variation, in percent.
+    /// The larger of the two variations of the dry runs, in percent.
     variation_percent: f64,
 }
 
@@ -311,12 +313,12 @@ pub(super) fn joined<T: ToString>(values: &[T]) -> String {
     values.iter().map(T::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The reason for a contender whose device the user did not name.
+/// The reason why a contender is not measured: the user did not name its device.
 pub(super) const NOT_ASKED_FOR: &str = "the device was not asked for";
 
 /// The text that a server prints when it listens.
 pub(super) const LISTENS: &str = "listening on port";
 
 /// Highest number of repetitions of a pass that are repeated because the machine was busy. If the
-/// machine is busy for so long, further attempts would rarely find it idle.
+/// machine is still busy after that, further attempts would rarely find it idle.
 pub(super) const RETAKEN_MAX: u32 = 2;

@@ -5,7 +5,7 @@ use std::fs;
 /// Clock ticks of one CPU since boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ticks {
-    /// All ticks.
+    /// Ticks of all kinds together.
     pub(super) all: u64,
     /// Ticks in interrupts and softirq, such as for received packets.
     pub(super) interrupts: u64,
@@ -17,8 +17,8 @@ pub(super) fn ticks(cpus: Option<[usize; 2]>) -> [Ticks; 2] {
     cpus.map_or_else(Default::default, |cpus| cpus.map(|cpu| of_cpu(&text, cpu)))
 }
 
-/// Returns, for each CPU, the fraction of the time between two readings that it spent on
-/// interrupts.
+/// Returns, for each CPU, the fraction of the time between the readings `before` and `after` that
+/// the CPU spent on interrupts.
 pub(super) fn interrupt_shares(before: [Ticks; 2], after: [Ticks; 2]) -> [f64; 2] {
     [0, 1].map(|host| {
         let all = after[host].all.saturating_sub(before[host].all);

@@ -30,7 +30,7 @@ impl Programs {
     /// Finds the programs beside `own_program`, where they are installed, or in the build folder.
     ///
     /// # Errors
-    /// [`MissingProgram`] with the name of the program that is missing.
+    /// Returns [`MissingProgram`] with the name of the missing program.
     pub fn find(own_program: &Path) -> Result<Self, MissingProgram> {
         let folder = own_program.parent().unwrap_or(Path::new("/"));
         let folders = [folder.to_path_buf(), folder.join(BUILT)];

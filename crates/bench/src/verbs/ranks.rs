@@ -59,7 +59,8 @@ fn on(hosts: &[RankHost; 2], index: usize, folder: &Path) -> Vec<String> {
     let alone = ["unshare", "--uts", "--ipc", "sh", "-c", &enter, "sh"];
     let words = ["ip", "netns", "exec", &host.namespace].into_iter().chain(alone);
     let cpu = host.cpu.map(|cpu| cpu.to_string());
-    // Remove these two variables, which yardsticks set. With them, UCX would use TCP.
+    // Remove these two variables, which the measurement of yardsticks sets. With these variables,
+    // UCX would use TCP instead of the device.
     let temporary = format!("TMPDIR={}", folder.display());
     let pinned = cpu.iter().flat_map(|cpu| ["taskset", "-c", cpu]);
     let plain = ["env", "-u", "UCX_TLS", "-u", "UCX_WARN_UNUSED_ENV_VARS", &temporary];
@@ -67,8 +68,8 @@ fn on(hosts: &[RankHost; 2], index: usize, folder: &Path) -> Vec<String> {
 }
 
 /// Returns a script that takes the arguments of ssh: options, a host, and words. A shell on the
-/// host executes the words as a command. Like ssh, the script does not pass on environment
-/// variables.
+/// host executes the words as a command. Like ssh, the script does not pass environment variables
+/// on to the command.
 fn stand_in(hosts: &[RankHost; 2], folder: &Path) -> String {
     let quoted = |index| {
         let words = on(hosts, index, folder).into_iter().map(|word| format!("'{word}'"));

@@ -32,7 +32,8 @@ pub struct Registration {
 /// The results for one kind of memory, size, number of regions alive and number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RegistrationPoint {
-    /// Unique name of these four values, as in `touched-4096-1-1`.
+    /// Unique name, made of the kind of memory, the size, the number of regions alive and the
+    /// number of threads, as in `touched-4096-1-1`.
     pub name: String,
     /// The device.
     pub device: String,
@@ -40,7 +41,7 @@ pub struct RegistrationPoint {
     pub memory: String,
     /// Bytes of the region.
     pub size: u64,
-    /// Number of regions registered at the same time.
+    /// Number of regions that are registered at the same time.
     pub alive: u64,
     /// Number of threads that register at the same time.
     pub threads: u64,
@@ -50,7 +51,7 @@ pub struct RegistrationPoint {
     pub register: Cost,
     /// Time of `ibv_dereg_mr`.
     pub deregister: Cost,
-    /// Time of `ibv_reg_mr` followed by `ibv_dereg_mr`.
+    /// Time of `ibv_reg_mr` and the `ibv_dereg_mr` that follows it.
     pub both: Cost,
     /// Time of an RDMA write of every byte, from memory that was registered and used before.
     pub r#move: Cost,
@@ -144,7 +145,8 @@ pub(super) fn measure(
     found
 }
 
-/// One run of the program: all combinations of these values.
+/// The parameters of one run of the program. The run measures all combinations of the sizes,
+/// numbers of regions alive and numbers of threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sweep {
     memory: &'static str,
@@ -369,12 +371,13 @@ const ALIVE_QUICK: [u64; 2] = [1, 1_000];
 const THREADS: [u64; 3] = [1, 2, 4];
 const THREADS_QUICK: [u64; 2] = [1, 2];
 
-/// Number of pages in 64 KiB. Up to this size every number of pages is measured, because the cost
-/// may have steps.
+/// Number of pages in 64 KiB. Sizes up to 64 KiB are measured at every number of pages, because the
+/// cost may have steps.
 const STEPS: u64 = 16;
 const PAGE_BYTES: u64 = 4096;
 
-/// A rate that any processor with a software device exceeds, even on a busy machine.
+/// A rate of moving bytes that any processor with a software device exceeds, even on a busy
+/// machine. It determines the time limit of a run.
 const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 
 #[cfg(test)]
@@ -419,8 +422,8 @@ mod tests {
         assert!(
             (growth.register.min - 1.4).abs() < 1e-9 && (growth.register.max - 1.4).abs() < 1e-9
         );
-        // The point with one thread counts once. The point with another number of threads does not
-        // count as another size.
+        // The test adds two points: one with one thread, and one with another number of threads.
+        // The second point has the same size as the first, so no growth is added.
         found.add(&[vec![run(4096, 1.0, 1), run(4096, 1.0, 2)]], Surroundings::default());
         assert_eq!((found.points.len(), found.growth.len()), (3, 1));
     }

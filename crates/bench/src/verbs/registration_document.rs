@@ -47,7 +47,7 @@ pub(super) struct Quantity {
     pub(super) p99_us: f64,
 }
 
-/// Statistics of the ratio of registering and moving to moving alone.
+/// Statistics of the time to register and move memory, divided by the time to move it.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(super) struct SumToMove {
     pub(super) median: f64,

@@ -26,8 +26,8 @@ impl Traffic {
     }
 
     /// Returns whether this number of datagrams is enough for `bytes` bytes and `messages`
-    /// messages, each of which waited for the message before it. If it is too small, another
-    /// transport carried some of the messages.
+    /// messages, each of which waited for the message before it. If the number is too small,
+    /// another transport carried some of the messages.
     pub(super) const fn can_have_carried(&self, bytes: u64, messages: u64) -> bool {
         self.datagrams.saturating_mul(DATAGRAM_BYTES_MAX) >= bytes && self.datagrams >= messages
     }
@@ -70,7 +70,7 @@ impl Sub for Traffic {
     }
 }
 
-/// Most bytes that the kernel accepts in one UDP datagram.
+/// Highest number of bytes that the kernel accepts in one UDP datagram.
 const DATAGRAM_BYTES_MAX: u64 = 65_535;
 
 #[cfg(test)]

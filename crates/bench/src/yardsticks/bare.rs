@@ -14,16 +14,17 @@ use crate::transports::EDGE_HEADER_BYTES;
 use crate::transports::idle_limit::IdleLimit;
 use testbed::clock::Stopwatch;
 
-/// Frames of the same size as the edge protocol's frames in a ping-pong. The ends poll and do not
+/// Bare frames as large as those of the edge protocol in a ping-pong. The ends poll and do not
 /// retransmit. The links must have no loss, because a lost frame ends the measurement.
 #[derive(Debug, Clone, Copy)]
 pub enum Bare {
-    /// Packet sockets.
+    /// Frames over packet sockets.
     Packet,
-    /// `AF_XDP`.
+    /// Frames over `AF_XDP`.
     Xdp,
-    /// One cache line of shared memory in each direction, whatever the message size. In a ping-pong
-    /// of small writes, one cache line passes between the processors in each direction.
+    /// One cache line of shared memory in each direction, whatever the message size. The edge
+    /// protocol's ping-pong of small writes also moves one cache line in each direction between the
+    /// processors.
     Shm,
 }
 
@@ -248,7 +249,7 @@ pub(super) fn station(text: &str) -> Option<Station> {
 
 /// Name of the yardstick for small messages over shared memory.
 const BARE_SHM: &str = "bare-shm";
-/// Smallest message of the edge protocol's ping-pong.
+/// Smallest message of the edge protocol's ping-pong, in bytes.
 const WORD_BYTES: u64 = 8;
 /// Parameter with the location of the server's memory.
 const MEMORY: &str = "memory";

@@ -18,10 +18,10 @@ use testbed::clock::Stopwatch;
 
 /// Sends full frames without content over all links, at the rate of each link.
 ///
-/// Each end regularly reports the number of frames that arrived. The sender limits the frames that
-/// are sent but not reported: their number is less than the queue of a switch port. Frames are not
-/// checked, placed or retransmitted. The edge protocol needs a certain number of frames for a
-/// message. When this number of frames has arrived, a message counts as arrived.
+/// Each end regularly reports the number of frames that arrived. The sender limits the number of
+/// frames that are sent but not yet reported, so that they fit in the queue of a switch port.
+/// Frames are not checked, placed or retransmitted. A message counts as arrived when as many frames
+/// have arrived as the edge protocol needs for a message.
 #[derive(Debug, Clone, Copy)]
 pub struct BareStream;
 
@@ -69,7 +69,7 @@ impl Transport for BareStream {
 struct BareStreamEnd {
     links: Vec<LinkEnd>,
     test: Test,
-    /// Number of frames that count as a message.
+    /// Number of frames that count as one message.
     frames_each: u64,
 }
 
@@ -80,10 +80,10 @@ struct LinkEnd {
     peer: Option<Station>,
     /// Time of a full frame on the link, in nanoseconds; 0 if the rate is unknown.
     frame_ns: f64,
-    /// Bytes of a full frame after the envelope.
+    /// Bytes of a full frame, counted after the envelope.
     content_bytes: u16,
-    /// Number of frames that will not be sent: the sender was so late that they exceed
-    /// [`CATCH_UP_FRAMES`].
+    /// Number of frames that the sender has skipped. If more than [`CATCH_UP_FRAMES`] frames are
+    /// overdue, the sender skips the frames beyond [`CATCH_UP_FRAMES`].
     missed: u64,
     sent: u64,
     /// Number of sent frames whose arrival the peer has reported.
@@ -154,7 +154,7 @@ impl BareStreamEnd {
             idle_limit.on_idle()?;
             let began = received > 0 || self.links.iter().any(|link| link.sent > 0);
             if began && silent.get_or_insert_with(Stopwatch::start).has_passed(SILENCE) {
-                // If no frame arrives for this time, the missing frames are lost.
+                // No frame has arrived for the time [`SILENCE`], so the missing frames are lost.
                 if to_send == 0 {
                     return Ok(());
                 }
@@ -238,8 +238,8 @@ impl LinkEnd {
         Ok(taken)
     }
 
-    /// Reports the number of received frames if a report is due. With `is_last`, a report is due if
-    /// any frame is unreported.
+    /// Reports the number of received frames if a report is due. If `is_last` is true, a report is
+    /// due as soon as one frame is unreported.
     fn report(&mut self, is_last: bool) -> Result<(), TransportError> {
         let unreported = self.received - self.reported;
         let due = unreported >= REPORT_FRAMES || is_last && unreported > 0;
@@ -265,7 +265,7 @@ fn open(name: &str, content_bytes: u16) -> Result<BarePacket, TransportError> {
     BarePacket::open(&config, BareReceive::Ring, content_bytes).map_err(|error| failed(&error))
 }
 
-/// Returns the number of frames that the kernel accepted; 0 if its queue is full.
+/// Returns the number of frames that the kernel accepted. Returns 0 if the kernel's queue is full.
 fn taken_or_waits(taken: io::Result<usize>) -> Result<u64, TransportError> {
     match taken {
         Ok(frames) => Ok(frames as u64),
@@ -289,14 +289,14 @@ const WINDOW_FRAMES: u64 = 190;
 /// Highest number of frames sent in one call.
 const BATCH_FRAMES: u64 = 32;
 
-/// Highest number of overdue frames that a late sender may send at once. A shaped port permits a
-/// burst of this size.
+/// Highest number of overdue frames that a late sender may send at once. This is the burst that a
+/// shaped port permits.
 const CATCH_UP_FRAMES: u64 = 20;
 
 /// Number of received frames after which the receiver sends a report.
 const REPORT_FRAMES: u64 = 32;
 
-/// Smallest message. Smaller messages do not fill the frames.
+/// Smallest message, in bytes. Smaller messages do not fill the frames.
 const MESSAGE_BYTES_MIN: u64 = 128 << 10;
 
 /// Bytes of a report.

@@ -71,7 +71,7 @@ struct Client {
 impl ClientSide for Client {
     fn run(&mut self, phase: Phase, _: &mut Latencies) -> Result<Observed, TransportError> {
         for _ in 0..phase.operations {
-            // Hide both buffers from the compiler. Otherwise it could remove the copies.
+            // Hide both buffers from the compiler. Otherwise the compiler could remove the copies.
             black_box(self.to.as_mut_slice()).copy_from_slice(black_box(self.from.as_slice()));
         }
         Ok(Observed::default())

@@ -67,9 +67,9 @@ impl Tool {
         let mut server = serve()?;
         let started = Stopwatch::start();
         let mut last = String::new();
-        // No method shows for all programs that a server listens. So the client is started again
-        // until it succeeds. Some servers end with their first client even if this client had no
-        // result. Such a server is started again as well.
+        // There is no method that shows for all programs whether the server listens. So the client
+        // is started again until it succeeds. Some servers end with their first client, even if
+        // this client had no result. Such a server is started again, too.
         while !started.has_passed(TRIED_FOR) {
             if server.has_ended() {
                 server = serve()?;
@@ -111,8 +111,8 @@ fn start(
     cpu: Option<usize>,
     words: Vec<String>,
 ) -> io::Result<Child> {
-    // UCX searches `/sys` for interfaces. `ip netns exec` mounts the `/sys` of the namespace. In a
-    // process that only enters the namespace, `/sys` shows the interfaces of the host.
+    // UCX searches `/sys` for interfaces. `ip netns exec` mounts the `/sys` of the namespace.
+    // Without this mount, `/sys` would show the interfaces of the host.
     let words = ["ip", "netns", "exec", namespace].map(str::to_string).into_iter().chain(words);
     let spec = ChildSpec {
         role: Role::Tool(words.collect()),

@@ -21,9 +21,9 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(String::from).collect()
 }
 
-/// Parses the last line. It has the number of iterations, and then, in microseconds, the median,
-/// the average since the previous line, and the overall average. With `-v`, commas separate the
-/// values.
+/// Parses the last line. The line has the number of iterations, and then three times in
+/// microseconds: the median, the average since the previous line, and the overall average. With
+/// `-v`, commas separate the values.
 fn parse(printed: &str) -> Option<f64> {
     let fields = |line: &str| -> Vec<f64> {
         let words = line.split([',', ' ']).filter(|word| !word.is_empty());

@@ -15,15 +15,15 @@ use crate::transport::{
 };
 use crate::transports::idle_limit::IdleLimit;
 
-/// Busy-polled UDP. By one call the sender gathers [`BATCH_DATAGRAMS`] headers and the same number
-/// of payloads, from a buffer of the size of a message. The kernel sends them as one segmented
-/// datagram (`UDP_SEGMENT`) and delivers them as one datagram (`UDP_GRO`). The receiver copies each
-/// payload to its place in a buffer of the same size.
+/// Busy-polled UDP. In one call, the sender passes [`BATCH_DATAGRAMS`] headers and the same number
+/// of payloads to the kernel. The payloads come from a buffer of the size of a message. The kernel
+/// sends all of them as one segmented datagram (`UDP_SEGMENT`), and delivers them as one datagram
+/// (`UDP_GRO`). The receiver copies each payload to its place in a buffer of the same size.
 ///
 /// The receiver grants a credit for each message that has arrived. The sender has at most
 /// [`Setup::in_flight`] messages in flight, and at most the bytes that fit in the receiver's socket
-/// buffer. Lost datagrams are not retransmitted. All datagrams are full: if the end of the buffer
-/// is too short for a full payload, it is not sent.
+/// buffer. Lost datagrams are not retransmitted. All datagrams are full: if the bytes at the end of
+/// the buffer do not fill a payload, they are not sent.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpSegments;
 
@@ -122,8 +122,8 @@ impl Shape {
         start..start + self.payload_bytes
     }
 
-    /// Returns the number of datagrams in one call: as many as fit in the one datagram that the
-    /// kernel divides.
+    /// Returns the number of datagrams in one call: as many as fit in the large datagram that the
+    /// kernel divides, and at most `BATCH_DATAGRAMS`.
     fn batch(self) -> usize {
         (DATAGRAM_BYTES_MAX / self.datagram_bytes()).clamp(1, BATCH_DATAGRAMS)
     }
@@ -231,8 +231,8 @@ impl ServerSide for Server {
                 received += 1;
                 next = next.max(number.saturating_add(1));
             }
-            // Grant the credits of lost messages, too. Otherwise the sender would wait for them
-            // forever.
+            // Grant the credits of lost messages, too. Otherwise the sender would wait for these
+            // credits forever.
             if next / shape.datagrams_each > granted {
                 granted = next / shape.datagrams_each;
                 self.send_control(Control { kind: CREDIT, phase: phase_number, value: next })?;
@@ -310,8 +310,8 @@ impl Client {
         }
     }
 
-    /// Returns the number of datagrams that the receiver has reported, if a report has arrived
-    /// since the last call.
+    /// Returns the number of datagrams in the receiver's latest report. Returns `None` if no report
+    /// has arrived since the last call.
     fn credit(&self) -> Result<Option<u64>, TransportError> {
         let mut latest = None;
         let mut bytes = [0; CONTROL_BYTES];
@@ -351,7 +351,7 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, TransportError> {
 }
 
 /// Sets the size of the receive buffer to the highest value that the system permits, up to
-/// [`RECEIVE_BUFFER_BYTES`]. Returns the bytes of datagrams that fit in the buffer.
+/// [`RECEIVE_BUFFER_BYTES`]. Returns the number of bytes that datagrams may occupy in the buffer.
 fn receive_buffer(socket: &UdpSocket) -> Result<u64, TransportError> {
     if setsockopt(socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).is_err() {
         setsockopt(socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES)
@@ -392,8 +392,9 @@ fn is_transient(error: &io::Error) -> bool {
 /// The name of the contender.
 pub const NAME: &str = "udp-segments";
 
-/// Highest number of datagrams in one call. Each has a header of 32 bytes and the payload of an
-/// Ethernet frame. A larger number would exceed 65,507 bytes.
+/// Highest number of datagrams in one call. Each datagram has a header of 32 bytes and the payload
+/// of an Ethernet frame. A larger number of datagrams would exceed the 65,507 bytes of one UDP
+/// datagram.
 pub const BATCH_DATAGRAMS: usize = 44;
 
 /// Size of an edge protocol header in the middle of a write.
@@ -409,10 +410,11 @@ const DATAGRAM_BYTES_MAX: usize = 65_507;
 /// Receive buffer size that a link of the edge protocol requests.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Smallest message. A smaller message does not fill a call.
+/// Smallest message, in bytes. A smaller message does not fill a call.
 const MESSAGE_BYTES_MIN: u64 = 64 << 10;
 
-/// Bytes of a control message: a kind and two numbers. Datagrams with payload are always longer.
+/// Bytes of a control message: a kind and two numbers. Datagrams with payload are always longer, so
+/// the receiver distinguishes the two by length.
 const CONTROL_BYTES: usize = 20;
 
 /// The client has opened its socket. The server learns the address from this message.
@@ -422,7 +424,7 @@ const CREDIT: u32 = 2;
 /// End of a phase; the answer has the number of datagrams that have arrived.
 const END: u32 = 3;
 
-/// Number of polls between two repetitions of a question. These polls take about a millisecond.
+/// Number of polls before a question is retransmitted. These polls take about a millisecond.
 const POLLS_PER_QUESTION: u64 = 4096;
 
 /// Parameter with the bytes that fit in the receiver's socket buffer.

@@ -10,15 +10,15 @@ use super::{Rights, Trial, Verdict};
 /// An interface, and which links are possible on it.
 #[derive(Debug)]
 pub(crate) struct InterfaceDiagnosis {
-    /// Facts from the kernel and the driver.
+    /// The properties that the kernel and the driver report.
     pub(crate) interface: Interface,
     /// Attached XDP programs, with their names if this process may read them.
     pub(crate) programs: Vec<(AttachedProgram, Option<String>)>,
-    /// A link over UDP.
+    /// Whether a link over UDP is possible.
     pub(crate) udp: Verdict,
-    /// A link on raw Ethernet over packet sockets.
+    /// Whether a link on raw Ethernet over packet sockets is possible.
     pub(crate) packet: Verdict,
-    /// A link on raw Ethernet over `AF_XDP`.
+    /// Whether a link on raw Ethernet over `AF_XDP` is possible.
     pub(crate) xdp: Verdict,
 }
 
@@ -188,7 +188,7 @@ fn not_running(interface: &Interface) -> Option<Verdict> {
     })
 }
 
-/// Ring size of a packet link that the diagnosis opens and drops.
+/// Ring size of a packet link that the diagnosis opens and drops, in bytes.
 const PROBED_RING_BYTES: u32 = 256 << 10;
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ struct Outcome {
     notes: Vec<String>,
 }
 
-/// Groups items by command. The groups are in an order in which most items are complete early, for
-/// users who interrupt the run.
+/// Groups items by command. The groups are ordered so that most items are complete early, because
+/// users may interrupt the run.
 pub(super) fn groups(wanted: &[Wanted], is_quick: bool) -> Vec<Vec<Wanted>> {
     let mut groups: Vec<Vec<Wanted>> = Vec::new();
     for &(key, item) in wanted {
@@ -53,7 +53,7 @@ pub(super) fn groups(wanted: &[Wanted], is_quick: bool) -> Vec<Vec<Wanted>> {
 }
 
 /// Runs the command of a group, and writes a document for each item. If an item cannot be measured,
-/// its document gives the reason.
+/// its document contains the reason.
 pub(super) fn measure(
     program: &Path,
     folder: &Folder,
@@ -132,13 +132,13 @@ fn run(program: &Path, folder: &Folder, arguments: &[String]) -> Result<Outcome,
     }
     let path = folder.scratch("bench");
     let outcome = bench(program, &words, &path);
-    // Fails if the command has written no file.
+    // Removing the file fails only if the command has written no file.
     let _ = fs::remove_file(&path);
     outcome
 }
 
 /// Runs a benchmark in its own process and reads its JSON. A benchmark may write results and then
-/// fail, for example because it refuses samples. Then returns the results with a note.
+/// fail, for example because it refuses samples. In that case, returns the results with a note.
 fn bench(program: &Path, words: &[&str], path: &Path) -> Result<Outcome, String> {
     let output = Command::new(program)
         .args(words)

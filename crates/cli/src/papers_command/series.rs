@@ -110,7 +110,7 @@ pub(super) fn of_multiedge(report: &multiedge::Report) -> Curves {
     curves
 }
 
-/// Returns the curves of unmodified programs over kernel TCP and the edge. Panels are
+/// Returns the curves of unmodified programs over kernel TCP and the edge. The name of a panel is
 /// `GROUP QUANTITY`. Also returns the reasons why cases could not run.
 pub(super) fn of_cases<'a>(
     cases: impl IntoIterator<Item = &'a Case>,

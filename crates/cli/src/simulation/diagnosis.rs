@@ -197,9 +197,9 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 const LINKS_SHOWN: usize = 5;
-/// A link delayed the run significantly if its queue accounts for more than a fiftieth of the time.
+/// The waits for a link are significant if they exceed the completion time divided by this number.
 const LATE_FROM: u64 = 50;
-/// Highest number of steps in the JSON, which are a few megabytes.
+/// Highest number of steps in the JSON. With this number of steps, the JSON has a few megabytes.
 const STEPS_IN_JSON: usize = 20_000;
 
 #[cfg(test)]

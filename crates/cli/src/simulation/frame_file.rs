@@ -53,7 +53,7 @@ struct Writer {
 }
 
 impl FrameFile {
-    /// Creates a file for at most `limit` frames.
+    /// Creates a file for at most `frames_max` frames.
     pub(super) fn create(
         path: &Path,
         frames_max: u64,
@@ -147,7 +147,7 @@ impl Writer {
     fn address(&self, host: u32, rail: u8) -> PeerAddr {
         if self.has_datagrams {
             let [_, a, b, c] = host.to_be_bytes();
-            // A host number has 20 bits.
+            // A host number has 20 bits, so the rail fits in the four bits above it.
             let ip = Ipv4Addr::new(10, rail << 4 | a, b, c);
             return SocketAddr::from((ip, UDP_PORT)).into();
         }

@@ -96,7 +96,7 @@ const fn colour(kind: StepKind) -> usize {
     }
 }
 
-/// Formats a time in a suitable unit, with the characters of a page.
+/// Formats a time in a suitable unit. On a page, the unit can be written with the sign µ.
 fn fitted_time(us: f64) -> String {
     diagnosis::fitted_time(us).replace("us", "µs")
 }

@@ -25,7 +25,7 @@ pub(super) struct Table<'a> {
 
 struct Column<'a> {
     name: &'static str,
-    /// The unit of the numbers; empty for names and shares.
+    /// The unit of the numbers; empty for names and for numbers without a unit.
     unit: &'static str,
     values: Values<'a>,
 }
@@ -154,7 +154,7 @@ pub(super) fn queues<'a>(records: &'a Records, topology: &'a Topology) -> Table<
 /// The windows of all links, one link after another.
 struct Windows<'a> {
     links: &'a [LinkRecord],
-    /// Row of the first window of each link.
+    /// For each link, the row of its first window.
     firsts: Vec<usize>,
     rows: usize,
 }

@@ -41,11 +41,12 @@ struct Span {
 
 #[derive(Clone, Copy)]
 enum What {
-    /// Index of the message.
+    /// A message, by its index.
     Message(u32),
-    /// Index of the work.
+    /// Work of a processor, by its index.
     Work(u32),
-    /// Link, channel, message, packets.
+    /// A period in which a link is busy: indexes of link, channel and message, and the number of
+    /// packets.
     Link(u32, u8, u32, u32),
 }
 

@@ -37,7 +37,7 @@ fn body<'a>(code: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Returns the fields between the braces, without attributes.
+/// Returns the fields in the text between the braces of a struct, without attributes.
 fn fields(body: &str) -> Vec<String> {
     let mut found = vec![String::new()];
     let mut depth = 0_i32;

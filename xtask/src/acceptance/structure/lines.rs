@@ -62,7 +62,8 @@ fn last() {}
 
     #[test]
     fn tests_comments_and_blank_lines_are_not_lines_of_code() {
-        // One of `use`, three of the constant, three of `f`, one of `last`.
+        // One line of `use`, three lines of the constant, three lines of `f`, and one line of
+        // `last`.
         assert_eq!(count(SOURCE), 8);
         let file = || SourceFile { place: "a.rs".into(), text: SOURCE.into() };
         assert_eq!(of_files(&[file(), file()]), 16);

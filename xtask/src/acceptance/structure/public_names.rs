@@ -26,7 +26,7 @@ const KINDS: [Kind; 5] = [
 pub(super) struct Names {
     /// Names that neither exist now nor stand in the changelog.
     pub(super) gone: Vec<String>,
-    /// Number of all names.
+    /// Number of public names in the earlier commit.
     pub(super) all: usize,
 }
 
@@ -90,7 +90,7 @@ fn is_variable(word: &str) -> bool {
     word.strip_prefix("ETHERNOT_").is_some_and(|rest| !rest.is_empty())
 }
 
-/// Returns the words in code font, if they are in lower case, like fields of JSON.
+/// Returns the words in code font that are in lower case, like the fields of JSON documents.
 fn fields(text: &str) -> BTreeSet<String> {
     let code = text.split('`').skip(1).step_by(2);
     let is_of_field = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';

@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// Maximum of the time of an operation divided by its time at the earlier commit.
+/// Highest permitted ratio of the time of an operation to its time at the earlier commit.
 const SLOWER_MOST: f64 = 1.02;
 
 /// Expands to arguments of `ethernot bench` over one link without a rate limit.

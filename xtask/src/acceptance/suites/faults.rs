@@ -20,7 +20,7 @@ const fn repeated(name: &'static str, tests: Repeated) -> Row {
     Row { name, bound: Bound::AtMost(0.0, "runs that fail"), bound_quick: None, probe }
 }
 
-/// A row about seeds of the torture, none of which may fail.
+/// A row about seeds of the torture (random faults in the simulator), none of which may fail.
 const fn torture(name: &'static str, arguments: &'static [&'static str]) -> Row {
     Row {
         name,
@@ -153,7 +153,7 @@ pub(super) const ROWS: &[Row] = &[
         "torture::planted",
         false,
     ),
-    // Engine and queue pairs.
+    // Rows about the engine and queue pairs.
     printed(
         "verbs: latency beside 4000 queue pairs in RNR, to that before they wait",
         Bound::AtMost(1.5, "x"),
@@ -186,7 +186,7 @@ pub(super) const ROWS: &[Row] = &[
             name: "last messages lost before an end",
         },
     },
-    // The public API.
+    // Rows about the public API.
     none_fails(
         "hyper and tonic over the byte stream, two namespaces: every answer whole",
         "ethernot",
@@ -209,7 +209,7 @@ pub(super) const ROWS: &[Row] = &[
         "same, tonic, 1 MiB both ways: time against TCP (only told)",
         "tonic over the stream, 1048576 B both ways, time against TCP",
     ),
-    // The simulator.
+    // Rows about the simulator.
     reproducible(
         "simulator: equal senders into a full buffer, mean share over 20 seeds off from equal",
         Bound::AtMost(5.0, "%"),
@@ -222,7 +222,7 @@ pub(super) const ROWS: &[Row] = &[
         "equal results of two seeds",
         tests("interconnect", "--test=transport", "results_depend_on_the_seed"),
     ),
-    // Discovery: how programs find devices, and what they can read about devices.
+    // Rows about discovery: how programs find devices, and what they can read about devices.
     none_fails(
         "Mooncake and NIXL from wheels, two namespaces, no settings: by RDMA, no line of error",
         "programs",
@@ -254,7 +254,7 @@ pub(super) const ROWS: &[Row] = &[
         "--test=packages",
         true,
     ),
-    // Speed compared with the commit in which the faults were found.
+    // Rows about speed, compared with the commit in which the faults were found.
     as_quick("8 B ping-pong over UDP, polled, against another commit", Probe::AgainstEach(UDP)),
     as_quick("one-way 1 MiB, polled, against another commit", Probe::AgainstEach(ONE_WAY_1M)),
     as_quick(

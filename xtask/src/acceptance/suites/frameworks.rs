@@ -125,8 +125,8 @@ pub(super) const ROWS: &[Row] = &[
         long("--test=connection_manager", "ten_thousand_connections_leave_nothing"),
     ),
     printed(
-        // The bound is the amount by which the heap of a process varies: 117 bytes per connection.
-        // A leaked id would be more than 416 bytes per connection.
+        // The bound is the amount by which the heap of a process varies: 117 bytes for each of the
+        // 9000 connections that count. A leaked id would take more than 416 bytes per connection.
         "same, memory that is left beyond what the heap varies by",
         Bound::AtMost(1024.0, "KiB"),
         "KiB that 10 000 connections leave",
@@ -140,11 +140,11 @@ pub(super) const ROWS: &[Row] = &[
     none_fails(".deb and `./x install` in a clean root, then rping", "--test=packages", true),
 ];
 
-/// Maximum of the time of a one-byte round trip divided by the time over TCP.
+/// Highest permitted ratio of the time of a one-byte round trip to the time over TCP.
 const LATENCY_MOST: f64 = 0.5;
 
-/// Minimum of the rate of messages of 1 MiB divided by the rate over TCP.
+/// Lowest permitted ratio of the rate of messages of 1 MiB to the rate over TCP.
 const THROUGHPUT_LEAST: f64 = 1.2;
 
-/// Maximum of the time of an allreduce of one number per rank divided by the time over TCP.
+/// Highest permitted ratio of the time of an allreduce of one number per rank to the time over TCP.
 const ALLREDUCE_MOST: f64 = 0.7;

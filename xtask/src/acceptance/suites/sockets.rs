@@ -353,13 +353,13 @@ const fn program(name: &'static str, bound: Bound, steps: &'static [Step]) -> Ro
     Row { name, bound, bound_quick: None, probe }
 }
 
-/// A time is at most 1.05 times that over TCP. The next constant is the corresponding bound for
-/// rates.
+/// Bound of a time: at most 1.05 times the time over TCP. The next constant is the corresponding
+/// bound of a rate.
 const TIME: Bound = Bound::AtMost(1.05, "x");
 const RATE: Bound = Bound::AtLeast(0.952, "x");
 
-/// A time is at most 1.1 times that over TCP. The next constant is the corresponding bound for
-/// rates.
+/// Bound of a time: at most 1.1 times the time over TCP. The next constant is the corresponding
+/// bound of a rate.
 const TIME_BOTH: Bound = Bound::AtMost(1.1, "x");
 const RATE_BOTH: Bound = Bound::AtLeast(0.909, "x");
 

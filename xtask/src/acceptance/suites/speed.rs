@@ -73,8 +73,8 @@ pub(super) const ROWS: &[Row] = &[
     row("two-way 64 KiB, polled: the same", TWO_WAY_64K),
     row("two-way 1 MiB, polled: the same", TWO_WAY_1M),
     row("messages of 8 B a second, 64 in flight: the same", MESSAGES),
-    // [`SINCE`] has no libraries for verbs programs, so this compares no verbs programs. Their
-    // speed depends on the figures above.
+    // The commit [`SINCE`] has no libraries for verbs programs, so no row compares verbs programs
+    // with that commit. The speed of verbs programs depends on the figures above.
     perftest(
         "ib_write_lat 8 B against the native ping-pong in turn, latency",
         Bound::AtMost(1.3, "x"),

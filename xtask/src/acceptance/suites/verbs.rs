@@ -97,7 +97,8 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// Expands to a point of `ethernot bench verbs`: a contender, and its ratio to another contender.
+/// Expands to the steps to the ratio of one contender to another, at a point in the results of
+/// `ethernot bench verbs`.
 macro_rules! ratio {
     ($point:literal, $to:literal) => {
         ratio!($point, "edge0-polling", $to)
@@ -125,14 +126,15 @@ macro_rules! measured {
     };
 }
 
-/// Expands to an availability curve of messages of 256 KiB, the size that the paper shows.
+/// Expands to the steps to an availability curve of messages of 256 KiB, the size that the paper
+/// shows.
 macro_rules! curve {
     ($curve:literal) => {
         [Step::At("/availability/curves"), Step::Entry(&[("name", $curve)])]
     };
 }
 
-/// Expands to the ratio of a curve to the curve of the same program over TCP.
+/// Expands to the steps to the ratio of a curve to the curve of the same program over TCP.
 macro_rules! curve_ratio {
     ($curve:literal, $to:literal) => {
         [
@@ -388,7 +390,8 @@ const fn registration(
     Row { name, bound, bound_quick: None, probe }
 }
 
-/// A row about MPI's bandwidth divided by the bandwidth of verbs: the overhead is at most 20 %.
+/// A row about MPI's bandwidth divided by the bandwidth of verbs: the overhead of MPI may be at
+/// most 20 %.
 const fn mpi(name: &'static str, steps: &'static [Step]) -> Row {
     let arguments = measured!("mpi", "64K,1M", "--windows", "16");
     let probe = Probe::Entry { arguments, steps, pointer: "/value/median" };

@@ -68,7 +68,7 @@ const fn beside(waiting: &'static str) -> Comparison {
     Comparison { place: PointLocation::SetUp("1L-1G"), points: BESIDE, own, other, quantity }
 }
 
-/// Compares the processor time of both ends, in per cent of one processor, with a bound.
+/// Compares the processor time of both ends, in percent of one processor, with a bound.
 const fn share(points: &'static [Point]) -> Comparison {
     let own = side("edge", "mixed");
     let quantity = Quantity::Share;
@@ -91,8 +91,8 @@ pub(super) const ROWS: &[Row] = &[
         polled(RATE),
     ),
     compared("polled, 4 busy loops: the same", at_least(0.9), &BUSY_4, polled(RATE)),
-    // This row compares contenders that poll only by latency, where they have one client. The
-    // throughput test has three clients.
+    // Sockets that poll are compared only by latency. The latency test is the only test of
+    // `ethernot bench sockets` that has contenders that poll.
     compared(
         "polled by the preload, 2 busy loops: time of a ping-pong against TCP that polls",
         at_most(1.0 / 0.9),
@@ -361,8 +361,9 @@ const MPICH: Tests =
     Tests { package: "programs", target: "--test=mpich", part: "speeds_of_mpi", part_quick: None };
 const PASSIVE: Tests = tests("ethernot", "--test=passive", "gets_from_a_passive_server");
 
-/// The last commit without the waiting policy, to count how much code the policy has replaced. The
-/// speed rows compare with an older commit, which does not have the code that the policy replaced.
+/// The last commit without the waiting policy. Rows about the amount of code compare with this
+/// commit, because it contains the code that the policy has replaced. The speed rows compare with
+/// an older commit, which does not contain that code yet.
 const BEFORE: &str = "5089d955";
 
 /// Files that decide how a thread waits, in the commit [`BEFORE`] or now.

@@ -67,5 +67,5 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// Maximum of the time of an operation divided by its time at the earlier commit.
+/// Highest permitted ratio of the time of an operation to its time at the earlier commit.
 const SLOWER_MOST: f64 = 1.02;

@@ -66,8 +66,8 @@ impl Half {
         Ok(())
     }
 
-    /// Returns the next completion. A polling thread polls once; a blocking thread waits at most
-    /// `limit`.
+    /// Returns the next completion, or `None` if there is none. A thread that polls tests the queue
+    /// once. A thread that blocks waits at most `limit`.
     fn completion_within(
         &self,
         endpoint: &Endpoint,
@@ -104,8 +104,8 @@ const ATTEMPT: &str = "write a word beside a stream over edge";
 /// Context of the small writes. The stream uses contexts from 1 upwards.
 const SMALL: u64 = u64::MAX;
 
-/// Mean pause: 1 ms. With it, a small write uses less than a thousandth of a link of 1 Gb/s, and
-/// half a second has 500 writes.
+/// Mean pause: 1 ms. At this rate, the small writes use less than a thousandth of a link of 1 Gb/s,
+/// and half a second contains 500 of them.
 const PAUSE_NS: u64 = 1_000_000;
 
 #[cfg(test)]

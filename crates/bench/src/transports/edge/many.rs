@@ -132,22 +132,24 @@ impl Idle {
     }
 
     /// Returns the memory per connection, including all memory that the process allocates for it.
-    /// `most` contains the largest growth in all samples of this process. It is needed because a
-    /// later sample reuses memory that an earlier sample has freed, so the process grows less.
+    /// `most` contains the largest growth in all samples of this process. The result is computed
+    /// from the largest growth, because a later sample reuses memory that an earlier sample has
+    /// freed, so that the process grows less.
     fn bytes_each(&self, most: &AtomicU64) -> f64 {
         let seen = most.fetch_max(self.grown_bytes, Ordering::Relaxed);
         seen.max(self.grown_bytes) as f64 / f64::from(self.wanted.max(1))
     }
 }
 
-/// The endpoint that is measured next.
+/// The endpoint whose connection performs the next operation.
 enum ActiveGroup {
     Crowd,
     Alone,
 }
 
-/// Returns the endpoint of operation number `operation`, which is the same on both ends. Operations
-/// alternate in blocks, so that most operations of a block run in a steady state.
+/// Returns the endpoint that performs operation number `operation`. Both ends compute the same
+/// result. Operations alternate in blocks, so that most operations of a block run in a steady
+/// state.
 fn turn(operation: u64) -> ActiveGroup {
     if (operation / BLOCK_OPERATIONS).is_multiple_of(2) {
         ActiveGroup::Crowd

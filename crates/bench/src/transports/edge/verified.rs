@@ -1,5 +1,5 @@
-//! One-way writes. The target checks every byte of these writes, and records the progress over
-//! time.
+//! One-way writes whose bytes are all checked. The target checks the bytes, and records the
+//! progress over time.
 //!
 //! Message `k` is written to slot `k` modulo [`SLOTS`] of the target, with a notification. The
 //! target compares all bytes with the expected bytes. Then it writes the number of checked messages
@@ -104,12 +104,13 @@ impl Half {
             let is_expected = completion.immediate == Some(number as u32);
             corrupted += u64::from(!is_expected || !self.is_intact(number));
             timeline.add(self.message_bytes);
-            // The word is in the memory for outgoing messages, because the target sends no
-            // messages.
+            // Use the memory for outgoing messages as the source of the report. This memory is
+            // free, because the target sends no messages.
             let word_at = self.outgoing_at();
             self.buffer.store_u64(word_at, number);
-            // All reports are written to one word, so they need strict order. With relaxed order,
-            // an older report could be placed last. The requester would then wait forever.
+            // Each report overwrites the same word of the requester, so the reports need strict
+            // order. With relaxed order, an older report could be placed last. The requester would
+            // then wait forever.
             let mut operation = self.operation(remote, Order::Strict);
             operation.request = Request::Write {
                 source: Source::Region { region: self.region.region().id, offset: word_at },
@@ -176,8 +177,9 @@ mod tests {
     use super::*;
     use crate::transport::{Test, Waiting};
 
-    /// Messages of a stream. The number is small, because a later report hides an older report that
-    /// was placed too late.
+    /// Messages of one stream. Only the last reports of a stream reveal an older report that was
+    /// placed too late, because earlier in the stream the next report overwrites it. Therefore the
+    /// test has many short streams.
     const MESSAGES: u64 = 20;
     const STREAMS: u64 = 200;
 
