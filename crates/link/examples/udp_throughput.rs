@@ -4,10 +4,10 @@
 //! udp_throughput rx ADDRESS SECONDS [LIMIT]
 //! udp_throughput tx PEER SECONDS HEADER_BYTES PAYLOAD_BYTES FRAMES
 //! ```
-//! The sender reads payload from a region of 1 MiB. With 0 payload bytes, whole frames are in the
-//! batch. Without arguments, both ends run as threads on loopback. The environment variable
-//! `WITHOUT` names capabilities that the link must not use, for example
-//! `WITHOUT=coalescing,batching`.
+//! The sender reads payload from a region of 1 MiB. With 0 payload bytes, each frame is completely
+//! in the memory of the batch, and none of it in the region. Without arguments, both ends run as
+//! threads on loopback. The environment variable `WITHOUT` names capabilities that the link must
+//! not use, for example `WITHOUT=coalescing,batching`.
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 use std::env;

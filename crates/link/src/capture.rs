@@ -27,8 +27,8 @@ pub enum CaptureClock {
     /// The host's wall clock, for real links.
     Wall,
     /// The engine's clock; its time 0 is written as the start of 1970. Meant for simulated links:
-    /// with this clock, a simulation writes the same file in every run. The capture gives a sent
-    /// frame the time of the last [`Link::receive`] call.
+    /// with this clock, a simulation writes the same file in every run. A sent frame gets the time
+    /// of the last [`Link::receive`] call, because [`Link::send`] takes no time.
     Engine,
 }
 
@@ -50,9 +50,9 @@ pub struct CaptureStatistics {
 /// endpoint. Therefore capture all links of an endpoint in one file.
 ///
 /// A thread writes the file from a queue of at most 4096 frames and 64 MiB. If the queue is full,
-/// the capture only counts the frame. A slow disk therefore never delays a link. When this value,
-/// its clones and all captures are dropped, the file is complete. The last drop waits until all
-/// queued frames are written.
+/// the capture counts the frame, but does not store it. A slow disk therefore never delays a link.
+/// When this value, its clones and all captures are dropped, the file is complete. The last drop
+/// waits until all queued frames are written.
 ///
 /// ```no_run
 /// use link::{CaptureClock, CaptureOutput, PacketConfig, PacketLink, UdpConfig, UdpLink};
@@ -73,7 +73,7 @@ impl CaptureOutput {
     /// Creates a file at `path`, or truncates an existing one.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn create(path: &Path, clock: CaptureClock) -> io::Result<Self> {
         let file = File::create(path).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot create {}: {error}", path.display()))
@@ -81,10 +81,11 @@ impl CaptureOutput {
         Self::new(file, clock)
     }
 
-    /// Writes to `output`. The capture buffers its writes, so `output` needs no buffer.
+    /// Creates a capture file that is written to `output`. The capture buffers its writes, so
+    /// `output` needs no buffer.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn new<W>(output: W, clock: CaptureClock) -> io::Result<Self>
     where
         W: Write + Send + 'static,
@@ -123,7 +124,7 @@ impl<L: Link> Capture<L> {
     /// Captures `link` to a new file at `path`, for this link only.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn create(link: L, path: &Path, clock: CaptureClock) -> io::Result<Self> {
         Ok(CaptureOutput::create(path, clock)?.capture(link))
     }
@@ -131,7 +132,7 @@ impl<L: Link> Capture<L> {
     /// Captures `link` to `output`, which needs no buffer of its own.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn new<W>(link: L, output: W, clock: CaptureClock) -> io::Result<Self>
     where
         W: Write + Send + 'static,

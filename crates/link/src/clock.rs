@@ -30,8 +30,8 @@ impl ReceiveClock {
         Self { refreshed_at: None, wall_ahead_ns: 0, monotonic_ahead_ns: i64::MAX }
     }
 
-    /// Reads the clocks if the last reading is too old. Call it once in each turn that received
-    /// frames.
+    /// Reads the clocks if the last reading is too old. The link calls this function once in each
+    /// turn in which it received frames.
     pub(crate) fn refresh(&mut self, now: Instant) {
         if self.refreshed_at.is_some_and(|at| now.since_ns(at) < REFRESH_NS) {
             return;
@@ -59,8 +59,8 @@ impl ReceiveClock {
     }
 
     /// Records that the wall clock read `wall_ns` between two readings of `CLOCK_MONOTONIC`. If
-    /// these two readings are too far apart and there was an earlier reading, ignores them. If
-    /// there was no earlier reading, uses them, and the next turn reads the clocks again.
+    /// these two readings are too far apart, the next turn reads the clocks again. Until then, the
+    /// three values are used only if there were none before.
     fn observe(&mut self, now: Instant, before_ns: i64, wall_ns: i64, after_ns: i64) {
         let is_exact = after_ns - before_ns <= READING_NS_MAX;
         if is_exact {
@@ -74,19 +74,21 @@ impl ReceiveClock {
     }
 }
 
-/// Time for which a reading of the clocks is used. A wall clock that is slewed at the usual limit
-/// of 500 ppm drifts half a microsecond in this time.
+/// Time for which a reading of the clocks is used, in nanoseconds. A wall clock that is slewed at
+/// the usual limit of 500 ppm drifts half a microsecond in this time.
 const REFRESH_NS: u64 = 1_000_000;
 
 /// Longest time between the two readings of `CLOCK_MONOTONIC` around a reading of the wall clock,
 /// in nanoseconds. One reading takes about 25 ns, or 300 ns if it needs a system call.
 const READING_NS_MAX: i64 = 2_000;
 
-/// Longest time, in nanoseconds, by which the arrival of a frame may follow `now`. The thread of a
-/// turn reads frames after it has read `now`, so a frame may arrive in between.
+/// If a frame seems to have arrived more than this time after `now`, in nanoseconds, its time is
+/// implausible. A frame may arrive a little after `now`, because a turn first reads `now` and then
+/// the frames.
 const AHEAD_MAX_NS: u64 = 10_000_000;
 
-/// Maximum age of a frame. If a frame seems older, its time probably comes from another clock.
+/// Maximum age of a frame, in nanoseconds. If a frame seems older, its time probably comes from
+/// another clock.
 const AGE_MAX_NS: u64 = 1_000_000_000;
 
 fn read_ns(clock: libc::clockid_t) -> i64 {

@@ -31,9 +31,9 @@ pub(crate) const VLAN_MAX: u16 = 4094;
 pub(crate) const ETHERTYPE_MIN: u16 = 0x0600;
 
 /// Frame size in bytes that nearly every path carries (RFC 9000, section 14). A link starts with
-/// this size, because the path may carry smaller frames than the interface of this host. Tunnels,
-/// switches and the peer's interface have their own limits. Devices drop larger frames without a
-/// report. If the path carries 1500 bytes, one path-MTU probe is enough to find this out.
+/// this size, because the largest frame of this host's interface may be too large for the path:
+/// tunnels, switches and the peer's interface have their own limits, and drop larger frames without
+/// a report. If the path carries 1500 bytes, one path-MTU probe is enough to find this out.
 pub(crate) const FRAME_BYTES_SAFE: u16 = 1200;
 
 /// `EtherType` of an IEEE 802.1Q tag.
@@ -74,8 +74,8 @@ pub(crate) enum Arrival<'a> {
         /// The edge frame, without padding.
         bytes: &'a mut [u8],
     },
-    /// A request for the station that receives at our port. The answer is a Here, which
-    /// [`Framing::put`] writes.
+    /// A request for the station that receives at our port. The answer is a frame of kind Here,
+    /// which [`Framing::put`] writes.
     Discover {
         /// The address to which the answer goes.
         from: (Station, u16),

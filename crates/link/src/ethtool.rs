@@ -108,7 +108,8 @@ pub(crate) struct XdpFeatures {
 }
 
 impl XdpFeatures {
-    /// Returns `None` if the kernel does not have the family.
+    /// Opens a socket for queries of XDP features. Returns `None` if the kernel does not have the
+    /// family `netdev`.
     pub(crate) fn open() -> Option<Self> {
         let mut socket = Socket::generic().ok()?;
         // `struct genlmsghdr`: command, version, two bytes reserved.
@@ -126,7 +127,8 @@ impl XdpFeatures {
         Some(Self { socket, family: family? })
     }
 
-    /// Returns the features of an interface as bits of `netdev_xdp_act`.
+    /// Returns the features of an interface as bits of `netdev_xdp_act`, or `None` if the kernel
+    /// does not report them.
     pub(crate) fn of(&mut self, index: u32) -> Option<u64> {
         let mut body = vec![NETDEV_GET, 1, 0, 0];
         put_attribute(&mut body, NETDEV_IFINDEX, &index.to_ne_bytes());

@@ -143,7 +143,7 @@ impl<L: Link> Fault<L> {
     /// Wraps `link`.
     ///
     /// # Errors
-    /// [`SettingError`], with the setting and its range.
+    /// Returns [`SettingError`], with the setting and its range.
     pub fn new(link: L, config: FaultConfig) -> Result<Self, SettingError> {
         config.check()?;
         Ok(Self {
@@ -230,9 +230,10 @@ impl<L: Link> Wrapper for Fault<L> {
         }
         let origin = |frame: usize| self.origins.get(frame).copied().unwrap_or(batch.len());
         match self.link.send(&self.remaining) {
-            // A lost frame before the first frame that the inner link did not send counts as sent.
-            // The caller retries the later frames, and the retry chooses at random again which of
-            // them are lost.
+            // The inner link has sent this many of the remaining frames. A lost frame counts as
+            // sent if it precedes the first frame that the inner link did not send. The caller
+            // retries all later frames, and the retry chooses again at random which of them are
+            // lost.
             Ok(frames) => Ok(origin(frames)),
             Err(error) => match PayloadUnmapped::from_io(&error) {
                 Some(PayloadUnmapped { frame }) => {

@@ -42,8 +42,8 @@ impl Interface {
     /// Finds the interface called `name`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] if `name` cannot be an interface's name; `ENODEV` if no
-    /// interface has this name.
+    /// Returns [`io::ErrorKind::InvalidInput`] if `name` cannot be an interface's name; `ENODEV` if
+    /// no interface has this name.
     pub fn named(name: &str) -> io::Result<Self> {
         let name = InterfaceName::new(name.as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
         Self::query(request_socket()?.as_fd(), name)

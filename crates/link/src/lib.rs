@@ -77,10 +77,11 @@ pub use udp::{
 };
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
-/// Smallest maximum frame size that the edge protocol works with, in bytes.
+/// The maximum frame size of a link must be at least this many bytes. The edge protocol requires
+/// it.
 const FRAME_BYTES_MIN: u16 = 256;
 
-/// Checks that a maximum frame size is at least the minimum that every endpoint needs.
+/// Checks that a maximum frame size is at least [`FRAME_BYTES_MIN`].
 fn check_frame_bytes(frame_bytes_max: u16) -> Result<(), SettingError> {
     let wanted = FRAME_BYTES_MIN..=u16::MAX;
     SettingError::unless_within("frame_bytes_max", &frame_bytes_max, &wanted)
@@ -104,7 +105,7 @@ pub trait Link: Send {
     /// below `limit` means that no more frames waited.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize>;
 
     /// Sends frames from the start of the batch, in order. Returns the number of frames sent; 0 if
@@ -117,14 +118,14 @@ pub trait Link: Send {
     /// the operation completes.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] with [`PayloadUnmapped`] inside if payload memory cannot be
-    /// read. The link has then sent all frames before the frame that [`PayloadUnmapped`] names. Any
-    /// other error means that the link has failed.
+    /// Returns [`io::ErrorKind::InvalidInput`] with [`PayloadUnmapped`] inside if payload memory
+    /// cannot be read. The link has then sent all frames before the frame that [`PayloadUnmapped`]
+    /// names. Any other error means that the link has failed.
     fn send(&mut self, batch: &TxBatch) -> io::Result<usize>;
 
     /// Returns the number of frames that may have left the host although the last [`Link::send`]
     /// did not count them as sent. Such frames exist because the kernel may report that an
-    /// interface has no room (`ENOBUFS`) when the interface accepted some of the frames.
+    /// interface has no room (`ENOBUFS`) although the interface has accepted some of the frames.
     fn doubtful(&self) -> usize {
         0
     }
@@ -168,7 +169,7 @@ pub type WaitFds<'a> = [Option<BorrowedFd<'a>>; 2];
 pub struct LinkStatistics {
     /// System calls to receive frames, including those that found none.
     pub receive_calls: u64,
-    /// Messages received, each one or more coalesced frames.
+    /// Messages received. Each contains one frame, or several coalesced frames.
     pub receive_messages: u64,
     /// Frames received.
     pub receive_frames: u64,
@@ -180,7 +181,7 @@ pub struct LinkStatistics {
     pub receive_kernel_drops: u64,
     /// System calls to send frames, including those that failed.
     pub send_calls: u64,
-    /// Messages sent, each one or more frames.
+    /// Messages sent. Each contains one or more frames.
     pub send_messages: u64,
     /// Frames sent.
     pub send_frames: u64,

@@ -182,7 +182,7 @@ impl PacketLink {
     }
 
     //= protocol.md: envelope.5
-    /// Answers a Discover request with a Here.
+    /// Answers a Discover request with a frame of kind Here.
     #[cold]
     fn answer(&mut self, now: Instant, to: (Station, u16)) {
         if self.answers.permits(now) {
@@ -406,8 +406,8 @@ fn usable(config: &PacketConfig) -> Result<(Interface, Station), PacketError> {
         let (interface, mtu_bytes) = (name.to_string(), interface.mtu_bytes);
         return Err(PacketError::MtuTooSmall { interface, mtu_bytes, least_bytes });
     }
-    // Check this before the port is claimed, so that a process without the right gets the true
-    // cause as error.
+    // Try to open a packet socket before the port is claimed. A process without the right to do
+    // this then gets the true cause as its error.
     match socket::open() {
         Ok(_) => Ok((interface, station)),
         Err(source) => Err(PacketError::new(name, "open a packet socket", source)),
@@ -460,7 +460,7 @@ fn caps(config: &PacketConfig, framing: &Framing, interface: &Interface, port: &
 /// The operation that failed, for error messages.
 const SET_UP: &str = "set up a packet socket with its ring";
 
-/// Smallest maximum frame size in bytes with which the engine accepts a link.
+/// The engine accepts a link only if the link's maximum frame size is at least this many bytes.
 const FRAME_BYTES_MIN: u32 = crate::FRAME_BYTES_MIN as u32;
 
 /// Maximum number of frames in a batch. A batch takes two system calls for copying, and two for

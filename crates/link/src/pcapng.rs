@@ -123,8 +123,9 @@ const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
-/// Description of an interface. The dissector recognises this text and treats all datagrams of the
-/// interface as frames. This includes datagrams of connections whose handshake is not in the file.
+/// Description of an interface. The Wireshark dissector of this project recognises this text, and
+/// treats all datagrams of the interface as edge frames. It then also recognises connections whose
+/// handshake is not in the file.
 const DESCRIPTION: &[u8] = b"Ethernot edge protocol";
 /// Longest name of an interface in bytes; longer names are truncated. The kernel's names have at
 /// most 15 bytes.

@@ -6,15 +6,15 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{c_int, c_void, socklen_t};
 
-/// Makes the kernel keep at least `bytes` received bytes that the program has not read from a TCP
-/// socket. A buffer size that the program has set (`SO_RCVBUF`) does not change.
+/// Makes the receive buffer of a TCP socket large enough for `bytes` bytes that the program has not
+/// read yet. A buffer size that the program has set (`SO_RCVBUF`) does not change.
 ///
 /// An unread byte keeps its whole packet buffer allocated, up to some hundred kilobytes. In a small
 /// receive buffer, such packet buffers can close the connection's receive window for ever. The
 /// bytes for which the reader waits would then never arrive.
 ///
 /// # Errors
-/// The errors of `getsockopt` and `setsockopt`.
+/// Returns the errors of `getsockopt` and `setsockopt`.
 pub fn make_room(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let before = low_water(socket)?;
     // The kernel grows the buffer to the low-water mark, and does not shrink it afterwards.
@@ -25,7 +25,7 @@ pub fn make_room(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
 fn low_water(socket: BorrowedFd<'_>) -> io::Result<c_int> {
     let mut value: c_int = 0;
     let mut length = size_of::<c_int>() as socklen_t;
-    // SAFETY: both pointers are valid for what they point to during the call.
+    // SAFETY: both pointers point to variables that outlive the call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -39,7 +39,7 @@ fn low_water(socket: BorrowedFd<'_>) -> io::Result<c_int> {
 }
 
 fn set_low_water(socket: BorrowedFd<'_>, value: c_int) -> io::Result<()> {
-    // SAFETY: the pointer is valid for its length during the call.
+    // SAFETY: the pointer points to a variable of the length given, which outlives the call.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

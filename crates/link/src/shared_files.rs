@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 /// Opens a file to append to, and creates it if it does not exist.
 ///
 /// # Errors
-/// The errors of `open`. Also [`io::ErrorKind::PermissionDenied`] if everyone may write to the
-/// folder, and the path is a link or not a regular file.
+/// Returns the errors of `open`. Also returns [`io::ErrorKind::PermissionDenied`] if everyone may
+/// write to the folder, and the path is a link or not a regular file.
 pub fn append_to(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().append(true).create(true))
 }
@@ -22,7 +22,7 @@ pub fn append_to(path: &Path) -> io::Result<File> {
 /// Replaces a file atomically: a reader sees either the whole old content or the whole new content.
 ///
 /// # Errors
-/// The errors of `open`, `write` and `rename`.
+/// Returns the errors of `open`, `write` and `rename`.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     // The name is unpredictable, so another user cannot create the file first.

@@ -65,9 +65,9 @@ pub struct ShmLink {
     strangers: VecDeque<(u64, OwnedFd)>,
     /// Key in `epoll` for the next socket.
     next_key: u64,
-    /// Position of the channel of the last batch.
+    /// Index in `channels` of the channel to which the link last sent a batch.
     last_sent: usize,
-    /// Position of the channel to read first.
+    /// Index in `channels` of the channel that the next turn reads first.
     first_read: usize,
     attended_at: Instant,
     /// Time at which a frame last arrived.
@@ -97,7 +97,7 @@ impl ShmLink {
     /// Opens a link for an endpoint of this process.
     ///
     /// # Errors
-    /// [`ShmError`] with the error of the system call that failed.
+    /// Returns [`ShmError`] with the error of the system call that failed.
     pub fn open() -> Result<Self, ShmError> {
         let failed = |attempt| move |source| ShmError { attempt, source };
         let host = socket::host_identity().map_err(failed("identify this host"))?;
@@ -166,8 +166,8 @@ impl ShmLink {
         }
     }
 
-    /// Reports that no listener exists at the address of `peer`. Does nothing while such an event
-    /// waits to be polled.
+    /// Reports that no listener exists at the address of `peer`. Does nothing while an earlier
+    /// event of this kind for `peer` waits to be polled.
     #[cold]
     fn refuse(&mut self, peer: PeerAddr) {
         let says_so = |event: &LinkEvent| matches!(event, LinkEvent::Refused(at, _) if *at == peer);

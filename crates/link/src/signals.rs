@@ -24,7 +24,7 @@ impl HeldSignals {
     /// Blocks the signals of the calling thread.
     ///
     /// # Errors
-    /// None on a working system.
+    /// Returns the error of the system call that failed. On a working system, no call fails.
     pub fn hold() -> io::Result<Self> {
         let before = set_mask(libc::SIG_BLOCK, &signals_from_outside())?;
         Ok(Self { before, _of_this_thread: PhantomData })
@@ -38,9 +38,9 @@ impl HeldSignals {
     /// Sleeps until the descriptor is readable. Signal handlers can run during the sleep.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Interrupted`] if a handler has run since [`HeldSignals::hold`], and the
-    /// program has any handler without `SA_RESTART`. The kernel does not report which handler has
-    /// run, so one with `SA_RESTART` may cause the error, too.
+    /// Returns [`io::ErrorKind::Interrupted`] if a handler has run since [`HeldSignals::hold`], and
+    /// the program has any handler without `SA_RESTART`. The kernel does not report which handler
+    /// has run, so a handler with `SA_RESTART` may cause the error, too.
     pub fn wait_for(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let mut wanted =
             libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -63,7 +63,7 @@ impl HeldSignals {
 /// Returns the signals that the calling thread has blocked.
 ///
 /// # Errors
-/// None on a working system.
+/// Returns the error of the system call that failed. On a working system, no call fails.
 pub fn blocked_signals() -> io::Result<libc::sigset_t> {
     let none = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: zeroed memory is a valid, empty signal set.

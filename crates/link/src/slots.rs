@@ -12,8 +12,8 @@ use crate::{UdpConfig, UdpError, UdpLink};
 /// A queue pair number has 24 bits: a slot and an index of 12 bits each. Slot s of a host
 /// corresponds to the UDP port whose number is the first port plus s. The process that has bound
 /// the port owns the slot. The kernel ensures that only one process owns a slot, and frees the slot
-/// when that process ends in any way. A sender therefore computes the address of a datagram from a
-/// host's IP address and a queue pair number.
+/// when that process ends in any way. A sender computes the address for a datagram from the
+/// receiving host's IP address and the queue pair number, and needs no other information.
 ///
 /// All hosts of a network must use the same first port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,7 +26,7 @@ pub struct Slots {
 pub struct ClaimedSlot {
     /// The number of the slot.
     pub slot: u16,
-    /// The links, in the order of the addresses. The slot is free again when they are dropped.
+    /// The links, in the order of the addresses. The slot is free again when the links are dropped.
     pub links: Vec<UdpLink>,
 }
 
@@ -77,8 +77,8 @@ impl Slots {
     /// process that has just ended.
     ///
     /// # Errors
-    /// [`SlotError::NoneLeft`] if no slot is free; [`SlotError::Link`] if a link cannot be opened
-    /// on any port.
+    /// Returns [`SlotError::NoneLeft`] if no slot is free; [`SlotError::Link`] if a link cannot be
+    /// opened on any port.
     pub fn claim(
         &self,
         addresses: &[IpAddr],
@@ -118,8 +118,8 @@ mod tests {
         assert_eq!(Slots::default().address_of(LOCAL, number), (LOCAL, 0xfabc).into());
         assert_eq!(Slots::new(0x8000).unwrap().address_of(LOCAL, number), (LOCAL, 0x8abc).into());
         assert_eq!((Slots::new(0), Slots::new(0xf001)), (None, None));
-        // These numbers are reserved or invalid: the number of groups (0xffffff), 0 and 1 (for
-        // network managers), and a slot or an index of more than 12 bits.
+        // These numbers are reserved or invalid: the number that stands for groups (0xffffff), 0
+        // and 1 (for network managers), and a slot or an index of more than 12 bits.
         for (slot, index) in [(0xfff, 0xfff), (0, 0), (0, 1), (0x1000, 5), (5, 0x1000)] {
             assert_eq!(QueuePairNumber::at(slot, index), None);
         }

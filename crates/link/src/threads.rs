@@ -10,8 +10,9 @@ use std::time::Duration;
 ///
 /// Programs expect signals to interrupt their own waiting threads. Their handlers expect the stack
 /// and the thread-local state of a thread of the program. Therefore the thread blocks signals,
-/// except those that its own instructions cause, such as `SIGSEGV`. A handler of this library
-/// serves some of these, and if a thread blocks such a signal, the kernel kills the process.
+/// except those that its own instructions cause, such as `SIGSEGV`. This library handles some of
+/// these signals. If a thread blocked such a signal and caused it, the kernel would kill the
+/// process.
 ///
 /// This function waits until the thread runs its own code. The reason: when a new thread starts, it
 /// maps and unmaps memory for its allocations. Libraries that track unmapping (libfabric, UCX)
@@ -19,7 +20,7 @@ use std::time::Duration;
 /// at that moment, it returns from the kernel into overwritten code and crashes.
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn start_thread(
     name: &str,
     work: impl FnOnce() + Send + 'static,

@@ -283,7 +283,8 @@ impl Link for UdpLink {
     fn wait_fds(&self) -> WaitFds<'_> {
         let main = self.socket.as_fd();
         match &self.hot {
-            // The sending socket comes first, because its buffer may be full.
+            // The socket that sends comes first, because callers wait for room to send only on the
+            // first descriptor.
             Some(hot) if self.transmitter.is_connected() => [Some(hot.socket.as_fd()), Some(main)],
             Some(hot) => [Some(main), Some(hot.socket.as_fd())],
             None => [Some(main), self.watch.news()],

@@ -254,7 +254,7 @@ impl XdpLink {
     }
 
     //= protocol.md: envelope.5
-    /// Answers a Discover request with a Here.
+    /// Answers a Discover request with a frame of kind Here.
     #[cold]
     fn answer(&mut self, now: Instant, to: (Station, u16)) -> io::Result<()> {
         if !self.answers.permits(now) {
@@ -478,11 +478,12 @@ fn is_about_interface(error: &io::Error) -> bool {
 /// Smallest MTU, in bytes: the smallest frame that every receiver accepts (docs/protocol.md, §2.2)
 /// and its envelope.
 const MTU_BYTES_MIN: u32 = 256 + ENVELOPE_BYTES as u32;
-/// Maximum number of frames in a batch. Kernels with a fixed limit send as many frames in one call.
+/// Maximum number of frames in a batch. Kernels with a fixed limit send this many frames in one
+/// call.
 const BATCH_FRAMES: u16 = 32;
-/// Maximum number of attempts to open a queue that is in use. When the owner of a queue has ended,
-/// a work queue of the kernel releases the queue. For this, it needs the lock of all interfaces
-/// (RTNL). Usually the release takes milliseconds. On hosts that create and delete namespaces, the
-/// kernel may get the lock only after hundreds of milliseconds.
+/// Maximum number of attempts to open a queue that is in use. When the owner of an XDP queue has
+/// ended, a worker thread of the kernel releases the queue. For this, the worker needs the lock of
+/// all interfaces (RTNL). Usually the release takes milliseconds. On hosts that create and delete
+/// namespaces, the kernel may get the lock only after hundreds of milliseconds.
 const QUEUE_ATTEMPTS: u32 = 100;
 const QUEUE_PAUSE: Duration = Duration::from_millis(10);

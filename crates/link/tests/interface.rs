@@ -49,7 +49,8 @@ fn frame_sizes_and_carrier_are_those_of_the_interface() {
 fn frames_that_the_queue_of_the_interface_never_takes_are_lost() {
     in_namespace(|| {
         let mut link = bind("10.9.9.1:0", UdpFeatures::ALL);
-        // The token bucket is too small for any of the frames.
+        // The token bucket is too small for any of the frames, so the interface refuses all of
+        // them.
         let shaper = "qdisc replace dev edge0 root tbf rate 100mbit burst 1200 latency 10ms";
         let tc = std::process::Command::new("tc").args(shaper.split(' ')).status();
         if !tc.is_ok_and(|status| status.success()) {

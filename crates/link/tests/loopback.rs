@@ -145,7 +145,8 @@ fn closed_port_is_reported_and_the_link_lives_on() {
     batch.header_mut().extend_from_slice(b"is anyone there?");
     batch.finish_frame(PayloadSlice::EMPTY);
     assert_eq!(pair.sender.send(&batch).unwrap(), 1);
-    // The error report may interrupt a receive, or a send to another peer.
+    // The error report may arrive during a receive, or during a send to another peer. Neither call
+    // may fail because of the report.
     pair.exchange(&[(40, 0); 10]);
     pair.sender.receive(clock(), 16, &mut |_| {}).unwrap();
     let event = pair.sender.poll_event();
@@ -241,7 +242,7 @@ fn full_receive_buffer_is_noticed() {
         Pair { sender, receiver: bind("127.0.0.1:0", UdpFeatures::ALL).unwrap(), to: Some(to) };
     pair.send(&[(1000, 0); 100]);
     while receiver.receive(clock(), 1000, &mut |_| {}).unwrap() > 0 {}
-    // The kernel reports the count with the next frame for which it has room.
+    // The kernel reports the number of dropped frames with the next frame for which it has room.
     pair.send(&[(1000, 0); 1]);
     while receiver.receive(clock(), 1000, &mut |_| {}).unwrap() == 0 {}
     let statistics = receiver.statistics();

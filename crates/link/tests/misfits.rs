@@ -67,7 +67,7 @@ fn frames_of_another_station_with_our_address_are_dropped_and_counted() {
                 receiver.receive(Instant(0), 64, &mut |_| panic!("whose is it?")).unwrap();
                 receiver.statistics().receive_own_station == 1
             });
-            // With an address of its own, the other station's frames are received.
+            // If the other station has an address of its own, the receiver accepts its frames.
             ip("link set edge0 address 02:00:00:00:00:08");
             let mut sender = PacketLink::open(&PacketConfig::new("edge0")).unwrap();
             send(&mut sender, local, b"from another");

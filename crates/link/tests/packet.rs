@@ -166,7 +166,8 @@ fn frame_that_the_far_end_of_the_cable_never_takes_is_lost() {
         batch.reset(to);
         batch.header_mut().extend_from_slice(&[3; 1400]);
         batch.finish_frame(PayloadSlice::EMPTY);
-        // The frame is dropped, but some kernels do not report that.
+        // The far interface drops the frame. Some kernels do not report this, and others refuse the
+        // frame. After some refusals, the link must count the frame as lost.
         let taken = (0..=10_u64).map(|ms| {
             link.receive(Instant(ms * 1_000_000), 64, &mut |_| {}).unwrap();
             link.send(&batch).unwrap()

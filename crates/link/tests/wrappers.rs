@@ -52,7 +52,7 @@ fn reordered_frames_come_later_and_none_is_missing() {
     let mut link = faulty(Memory::with(0..1000), config);
     let mut seen = receive(&mut link, 0);
     assert!(!seen.is_sorted());
-    // The link delivers the remaining frames that are held back when they are due.
+    // At this time, all frames that are still held back are due, so the link delivers them.
     seen.extend(receive(&mut link, 10_000_000));
     let statistics = link.fault_statistics();
     assert_eq!(seen.len() as u64, 1000 + statistics.duplicated);
@@ -104,7 +104,8 @@ fn full_link_and_unmapped_payload_are_reported_in_frames_of_the_whole_batch() {
     let taken = link.send(&batch(1000)).unwrap();
     let sent = link.into_inner().sent;
     assert_eq!(sent.len(), 10);
-    // The first frame that the link did not accept was the first frame for which it had no room.
+    // `taken` counts the frames of the batch, including the lost ones. So each frame that reached
+    // the inner link has a number below `taken`.
     assert!(sent.iter().all(|&frame| (frame as usize) < taken));
 
     let mut memory = Memory::with(0..0);

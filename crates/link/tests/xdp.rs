@@ -85,7 +85,8 @@ fn payload_that_was_unmapped_is_reported_and_frames_before_it_are_sent() {
             lengths.len() >= 3
         });
         assert_eq!(lengths, [140, 40, 140]);
-        // The link has freed all slots except those in use.
+        // These exchanges need more than the 512 slots of the link. So they work only if the link
+        // frees its slots, including those of the failed batch.
         for _ in 0..600 {
             exchange(&mut first, &mut second, 300);
         }
@@ -180,7 +181,8 @@ fn repeated_requests_are_answered_as_often_as_the_protocol_allows() {
         question.extend([2, 0, 0, 0, 0, 9]);
         question.extend(ETHERTYPE_DEFAULT.to_be_bytes());
         question.extend(Envelope { checksum, ..unsure }.encode());
-        // Sends one request every 2 ms of the link's time, for less than 100 ms.
+        // Send one request every 2 ms of the link's time, for less than 100 ms. In this time, the
+        // protocol permits 32 answers.
         let mut now = Instant(1_000_000_000);
         for asked in 1..=48 {
             inject("edge1", &question);
@@ -676,7 +678,7 @@ fn drop_rights(bits: u64) {
     // high word.
     sets[0] &= !(bits as u32);
     sets[3] &= !((bits >> 32) as u32);
-    // SAFETY: same layout as above; the kernel only reads.
+    // SAFETY: the kernel reads the header and two records of three numbers each.
     let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
     assert_eq!(result, 0);
 }

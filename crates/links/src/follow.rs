@@ -45,13 +45,13 @@ struct FollowedLink {
     place: LinkPlace,
     /// Name of the interface.
     interface: Option<String>,
-    /// Number of ticks (seconds) in a row in which the interface was missing.
+    /// Number of consecutive ticks in which the link's interface was missing. A tick is one second.
     looks_gone: u32,
 }
 
 impl NamedLinks {
-    /// Opens the wanted links. The caller must attach them in the order of the result. The first of
-    /// them must get the identifier `first`, and each further link the next identifier.
+    /// Opens the wanted links. The caller must attach these links in the order of the result. The
+    /// first link must get the identifier `first`, and each further link the next identifier.
     ///
     /// # Errors
     /// Returns [`BindError`]; each variant names one cause.
@@ -80,10 +80,10 @@ impl NamedLinks {
     }
 
     /// Compares the links with the interfaces. Adds links on new interfaces, replaces links whose
-    /// address is gone, and removes links whose interface has been gone for some seconds.
-    /// `is_tick`: a second has passed since the last call with `is_tick`. Returns whether the
-    /// caller must call this again after a second. [`NamedLinks::problems`] returns the problems of
-    /// this comparison.
+    /// address is gone, and removes links whose interface has been gone for some seconds. The
+    /// caller sets `is_tick` if a second has passed since the last call with `is_tick` set. Returns
+    /// whether the caller must call this function again after a second. After the call,
+    /// [`NamedLinks::problems`] returns the problems of this comparison.
     pub fn look(&self, runtime: &Runtime, is_tick: bool) -> bool {
         let mut problems = Vec::new();
         let looked = self.compare(runtime, is_tick, &mut problems);
@@ -198,12 +198,14 @@ impl NamedLinks {
         Ok(sources)
     }
 
-    /// Finds peers on the Ethernets of the raw links that are not in `used`. If only the port of a
-    /// peer is known, finds the peer by broadcast. If `by_ip` is set, also finds the stations of
-    /// peers whose IP addresses are known. Waits for each answer for at most `limit`.
+    /// Finds peers on the Ethernet of each raw link, except the links in `used`. If only the port
+    /// of a peer is known, finds the peer by broadcast. If `by_ip` is set, also finds the stations
+    /// of peers whose IP addresses are known. Waits for each answer for at most `limit`. Returns
+    /// each link on which it found a peer, with the address of the first peer that it found there.
     ///
     /// # Errors
-    /// Returns [`PacketError`]; each variant names one cause.
+    /// Returns [`PacketError`] if it found no peer and a search failed; each variant names one
+    /// cause.
     pub fn find_stations(
         &self,
         peers: &[PeerSpec],
@@ -308,7 +310,8 @@ impl FollowedLink {
         )
     }
 
-    /// Returns whether the link must be replaced, in one of two cases:
+    /// Returns whether the link must be replaced. This is the case if the link may use any address
+    /// of its interface, the interface is usable, and one of these conditions holds:
     ///
     /// * The interface has addresses, but the link's address is not among them any more.
     /// * The interface was deleted and created again under the same name, and the link's address is
@@ -334,7 +337,7 @@ impl Follower {
     /// the endpoint that owns the links is dropped.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn start<L: Linked>(linked: Weak<L>) -> io::Result<Self> {
         let watch = InterfaceWatch::open()?;
         let stopper = watch.stopper();

@@ -112,8 +112,8 @@ pub struct XdpOptions {
     pub raw: RawOptions,
     /// The mode that the link must use. If `None`, the link uses the best mode that works.
     pub mode: Option<XdpMode>,
-    /// Whether polls of the link make the driver process the interface's queue (busy polling), so
-    /// that the queue needs no interrupts.
+    /// Whether polls of the link make the network card's driver process the receive queue (busy
+    /// polling), so that the queue needs no interrupts.
     pub busy_poll: bool,
 }
 
@@ -125,7 +125,7 @@ impl LinkSpec {
     /// Parses a list of at least one link. Commas separate the links.
     ///
     /// # Errors
-    /// [`LinkSpecError`] with the part of the text that is not a link.
+    /// Returns [`LinkSpecError`] with the part of the text that is not a link.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, LinkSpecError> {
         parse::list(text)
     }
@@ -209,8 +209,8 @@ impl RawOptions {
     }
 }
 
-/// Returns the name that the user probably meant by `wrong`: the most similar name, if it differs
-/// in at most a third of the characters of `wrong`.
+/// Returns the name that the user probably meant by `wrong`. This is the most similar name, if it
+/// differs from `wrong` in at most a third of the characters of `wrong`.
 pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distances = names.map(|name| (osa_distance(wrong, name), name));
     let limit = wrong.chars().count().max(3) / 3;

@@ -175,8 +175,8 @@ pub(crate) fn find<'a>(name: &str, host: &'a [Interface]) -> Result<&'a Interfac
     })
 }
 
-/// Returns the address of an interface that most peers can reach. Prefers addresses that are not
-/// link-local, then IPv4 addresses.
+/// Returns the address of the interface that most peers can reach. Considers only addresses for
+/// which `is_wanted` returns true. Prefers addresses that are not link-local, then IPv4 addresses.
 fn best_address(
     interface: &Interface,
     is_wanted: impl Fn(&InterfaceAddress) -> bool,
@@ -198,8 +198,8 @@ pub(crate) const fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// Most links that an endpoint opens by default. This is half of the 16 links that an endpoint may
-/// have, so that programs can add others.
+/// Maximum number of links that an endpoint opens by default. This is half of the 16 links that an
+/// endpoint may have, so that programs can add others.
 const DEFAULT_LINKS_MAX: usize = 8;
 
 #[cfg(test)]

@@ -8,11 +8,14 @@ use std::net::IpAddr;
 use delivery::LinkId;
 use wire_edge::PeerAddr;
 
-/// Pairs links with addresses of the peer, best pair first. A pair is best if the kernel would send
-/// to the address from the link's own address: `sources` maps an address of the peer to that local
-/// address. Of the other pairs, those with the longer common prefix are better. Uses each link and
-/// each address at most once. If two hosts have links in several networks, each network therefore
-/// gets one pair.
+/// Pairs links with addresses of the peer, and returns the pairs in this order:
+///
+/// 1. The pairs in which the link has the address from which the kernel sends to the peer's
+///    address. `sources` maps each address of the peer to this local address.
+/// 2. The other pairs. Pairs whose two addresses have a longer common prefix come first.
+///
+/// Each link and each address is in at most one pair. So if two hosts have links in several
+/// networks, each network gets one pair.
 pub fn rank_pairs(
     links: &[(LinkId, PeerAddr)],
     peers: &[PeerAddr],

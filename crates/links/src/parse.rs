@@ -104,7 +104,8 @@ pub(crate) fn one(text: &str) -> Result<LinkSpec, LinkSpecError> {
     Reader { text }.link(text)
 }
 
-/// Holds the whole text. All parts are slices of the text, so errors can contain their positions.
+/// Holds the whole text. Every part is a slice of the text, so an error can contain the position of
+/// the part that is wrong.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     text: &'a str,
@@ -219,7 +220,8 @@ impl<'a> Reader<'a> {
         Ok((UdpPlace::Interface(self.interface(host)?), port))
     }
 
-    /// Parses an IPv6 address, with or without a zone. Also accepts IPv4 in brackets.
+    /// Parses an IPv6 address, with or without a zone. Also accepts an IPv4 address, because users
+    /// may write one in brackets.
     fn v6(self, text: &'a str) -> Result<UdpPlace, LinkSpecError> {
         let (address, zone) = match text.split_once('%') {
             Some((address, zone)) => (address, Some(zone)),

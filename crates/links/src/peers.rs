@@ -22,7 +22,7 @@ pub enum PeerSpec {
         /// The port.
         port: u16,
     },
-    /// `any/7471`: any station on the Ethernet of a raw link on which an endpoint has this port.
+    /// `any/7471`: any station that has an endpoint with this port, on the Ethernet of a raw link.
     /// The endpoint finds the station by a broadcast.
     AnyStation {
         /// The port.
@@ -92,8 +92,8 @@ impl PeerSpec {
         address.to_socket().map(Self::Socket).or_else(station)
     }
 
-    /// Converts the address to the form that frames contain. Returns `None` if the address must be
-    /// discovered first.
+    /// Converts the address to the form that frames contain. Returns `None` for
+    /// [`PeerSpec::AnyStation`], because the endpoint must first find the station by a broadcast.
     pub fn address(self) -> Option<PeerAddr> {
         match self {
             Self::Socket(socket) => Some(socket.into()),

@@ -22,7 +22,7 @@ impl LinkProblem {
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
-            // A transparent error prints the text of its source.
+            // The text of a transparent error is the text of its source. Do not repeat that text.
             let text = error.to_string();
             if !message.ends_with(&text) {
                 message = format!("{message}: {text}");

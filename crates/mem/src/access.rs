@@ -46,8 +46,8 @@ impl<'a> MemoryAccess<'a> {
     /// Returns the description of a region, with its current rights.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if the region has ended, [`AccessError::ForeignRegion`] if the
-    /// region belongs to another table.
+    /// Returns [`AccessError::InvalidKey`] if the region has ended, [`AccessError::ForeignRegion`]
+    /// if the region belongs to another table.
     pub fn region(&self, id: RegionId) -> Result<Region, AccessError> {
         let found = self.find(id)?;
         let key = self.table.key_of(id, found.state);
@@ -57,8 +57,8 @@ impl<'a> MemoryAccess<'a> {
     /// Returns bytes of a region for a driver to send. The slice is valid until the access ends.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region,
-    /// [`AccessError::Bounds`] if the `len` bytes from `offset` exceed the region.
+    /// Returns [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such
+    /// region, [`AccessError::Bounds`] if the `len` bytes from `offset` exceed the region.
     #[inline]
     pub fn source(
         &self,
@@ -74,8 +74,8 @@ impl<'a> MemoryAccess<'a> {
     /// the header of their frame.
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::source`], and [`AccessError::Unmapped`] if the memory is not
-    /// mapped and the fault can be caught.
+    /// Returns the errors of [`MemoryAccess::source`], and [`AccessError::Unmapped`] if the memory
+    /// is not mapped and the fault can be caught.
     #[inline]
     pub fn copy_out(
         &self,
@@ -93,8 +93,8 @@ impl<'a> MemoryAccess<'a> {
     /// An empty range is validated, too. It may be at the end of the region.
     ///
     /// # Errors
-    /// [`AccessError`] for an unknown key, a wrong domain, a missing right, or a range outside the
-    /// region.
+    /// Returns [`AccessError`] for an unknown key, a wrong domain, a missing right, or a range
+    /// outside the region.
     #[inline]
     pub fn resolve(
         &self,
@@ -117,7 +117,7 @@ impl<'a> MemoryAccess<'a> {
     /// post work by key and address.
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::resolve`].
+    /// Returns the errors of [`MemoryAccess::resolve`].
     #[inline]
     pub fn locate(
         &self,
@@ -133,13 +133,14 @@ impl<'a> MemoryAccess<'a> {
     }
 
     /// Validates a peer's access like [`MemoryAccess::resolve`], but also accepts keys of
-    /// [windows](crate::Window). `connection` is the connection number to which windows are bound.
+    /// [windows](crate::Window). `connection` is the number of the peer's connection, because some
+    /// windows are bound for a single connection.
     ///
     /// Do not pass the target of a window to [`MemoryAccess::resolve_again`]. That function checks
     /// only the bounds of the region, and the window may be smaller.
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::resolve`].
+    /// Returns the errors of [`MemoryAccess::resolve`].
     #[inline]
     pub fn resolve_for(
         &self,
@@ -190,7 +191,8 @@ impl<'a> MemoryAccess<'a> {
     /// Ends a window like [`MemoryTable::invalidate`].
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if no window with this key was bound for this connection.
+    /// Returns [`AccessError::InvalidKey`] if no window with this key was bound for this
+    /// connection.
     pub fn invalidate(
         &self,
         domain: ProtectionDomain,
@@ -204,7 +206,7 @@ impl<'a> MemoryAccess<'a> {
     /// Returns the same result as [`MemoryAccess::resolve`] with the same domain and key.
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::resolve`].
+    /// Returns the errors of [`MemoryAccess::resolve`].
     #[inline]
     pub fn resolve_again(
         &self,
@@ -219,6 +221,8 @@ impl<'a> MemoryAccess<'a> {
     /// bytes. `offset` is in bytes from the start of the region.
     ///
     /// # Errors
+    /// Returns one of these errors:
+    ///
     /// * [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region;
     /// * [`AccessError::Permission`] if the region lacks a right of `want`;
     /// * [`AccessError::Bounds`] if the `len` bytes from `offset` exceed the region.
@@ -244,7 +248,7 @@ impl<'a> MemoryAccess<'a> {
     /// [`Rights::REMOTE_WRITE`].
     ///
     /// # Errors
-    /// All functions that use a target return these errors:
+    /// Returns one of these errors, like all functions that use a target:
     ///
     /// * [`AccessError::InvalidKey`] if the region of the target has ended;
     /// * [`AccessError::Permission`] if the target was validated for other rights;
@@ -278,7 +282,7 @@ impl<'a> MemoryAccess<'a> {
     /// In the whole-address-space region, only one byte is stored last.
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::place`].
+    /// Returns the errors of [`MemoryAccess::place`].
     #[inline]
     pub fn place_tail<'p>(
         &self,
@@ -291,7 +295,8 @@ impl<'a> MemoryAccess<'a> {
         if !place.state.is_plain() {
             return self.place_elsewhere(&place, bytes, copy::write_tail_fault_safe);
         }
-        // SAFETY: same reason as in `place`.
+        // SAFETY: the region is live during this access. So its memory is mapped and writable, by
+        // the contract of its registration. The bounds were checked, and a payload is readable.
         let copied = unsafe { copy::copy_tail(place.memory, bytes.as_ptr(), bytes.len()) };
         place.check(copied, bytes.len())
     }
@@ -303,7 +308,7 @@ impl<'a> MemoryAccess<'a> {
     /// [`Rights::REMOTE_WRITE`].
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::place`], except that unmapped memory is not detected.
+    /// Returns the errors of [`MemoryAccess::place`], except that unmapped memory is not detected.
     pub fn memory_address(&self, target: &Target) -> Result<u64, AccessError> {
         let place = self.find_target(target, 0, target.len, Use::Write)?;
         Ok(place.memory().addr() as u64)
@@ -316,7 +321,7 @@ impl<'a> MemoryAccess<'a> {
     /// [`MemoryAccess::resolve_local`].
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::place`], except that unmapped memory is not detected.
+    /// Returns the errors of [`MemoryAccess::place`], except that unmapped memory is not detected.
     #[inline]
     pub fn source_of(
         &self,
@@ -334,7 +339,7 @@ impl<'a> MemoryAccess<'a> {
     /// [`MemoryAccess::resolve_local`].
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::place`].
+    /// Returns the errors of [`MemoryAccess::place`].
     #[inline]
     pub fn copy_from(
         &self,
@@ -354,8 +359,8 @@ impl<'a> MemoryAccess<'a> {
     /// [`Rights::LOCAL_WRITE`].
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::place`], and [`AccessError::Misaligned`] if the address is not
-    /// a multiple of 8.
+    /// Returns the errors of [`MemoryAccess::place`], and [`AccessError::Misaligned`] if the
+    /// address is not a multiple of 8.
     pub fn fetch_add(&self, target: &Target, operand: u64) -> Result<u64, AccessError> {
         let word = self.word(target)?;
         // SAFETY: `word` checked the alignment, and the bounds and rights of a live region.
@@ -369,7 +374,7 @@ impl<'a> MemoryAccess<'a> {
     /// [`MemoryAccess::fetch_add`].
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::fetch_add`].
+    /// Returns the errors of [`MemoryAccess::fetch_add`].
     pub fn compare_swap(
         &self,
         target: &Target,
@@ -377,7 +382,7 @@ impl<'a> MemoryAccess<'a> {
         swap: u64,
     ) -> Result<u64, AccessError> {
         let word = self.word(target)?;
-        // SAFETY: same reason as in `fetch_add`.
+        // SAFETY: `word` checked the alignment, and the bounds and rights of a live region.
         let held = unsafe { fault::compare_swap(word, compare, swap) };
         held.ok_or(AccessError::Unmapped { address: target.address })
     }
@@ -385,7 +390,7 @@ impl<'a> MemoryAccess<'a> {
     /// Returns the first eight bytes of the target, in native byte order.
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::place`], for the 8 bytes.
+    /// Returns the errors of [`MemoryAccess::place`], for the 8 bytes.
     pub fn read_value(&self, target: &Target) -> Result<u64, AccessError> {
         let mut bytes = [0; 8];
         self.copy_from(target, 0, &mut bytes)?;
@@ -396,13 +401,13 @@ impl<'a> MemoryAccess<'a> {
     /// [`MemoryAccess::place_tail`]. Meant for the result of a local atomic operation.
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::place`], for the 8 bytes.
+    /// Returns the errors of [`MemoryAccess::place`], for the 8 bytes.
     pub fn write_value(&self, target: &Target, value: u64) -> Result<(), AccessError> {
         self.place_tail(target, 0, &value.to_ne_bytes())
     }
 
-    /// Places bytes in regions where a plain copy is impossible: copies through the kernel, or
-    /// appends to the log of ghost regions.
+    /// Places bytes in regions where a plain copy is impossible. For the whole address space, the
+    /// kernel copies. For ghost regions, which have no memory, appends the placement to their log.
     #[cold]
     fn place_elsewhere(
         &self,
@@ -533,7 +538,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns the address of the first byte that peers use.
+    /// Returns the address that peers use for the first byte of the target.
     pub const fn address(&self) -> u64 {
         self.address
     }

@@ -18,7 +18,7 @@ use crate::{BufferError, Integer, Word, copy};
 ///
 /// The memory stays allocated while any reference to the buffer exists. A registered region has
 /// such a reference, so registering a buffer is safe. No Rust reference to the bytes exists,
-/// because peers may change them at any time. Code copies bytes into and out of the buffer.
+/// because peers may change them at any time. Methods copy bytes into and out of the buffer.
 ///
 /// # Torn bytes
 ///
@@ -26,10 +26,10 @@ use crate::{BufferError, Integer, Word, copy};
 /// result may be any mixture of old and new bytes; the race has no other effect. An integer is
 /// never torn if all threads access it by [`Buffer::word`] and all peers by atomics (64 bits).
 ///
-/// If a peer's write is strict or fits in one word, the library stores its last bytes last and with
-/// release semantics. These bytes are the widest aligned word of at most 8 bytes at the end of the
-/// write. If a thread loads this word with acquire semantics and sees its new value, it sees the
-/// whole write.
+/// If a peer's write is strict (has the order of a queue pair's writes) or fits in one word, the
+/// library stores the last bytes of the write last and with release semantics. These bytes are the
+/// widest aligned word of at most 8 bytes at the end of the write. If a thread loads this word with
+/// acquire semantics and sees its new value, it sees the whole write.
 ///
 /// # Other processes that see the bytes
 ///
@@ -97,11 +97,12 @@ impl Buffer {
         self.start.as_ptr().expose_provenance() as u64
     }
 
-    /// Copies bytes from `offset` to `out`. If other code writes the bytes during the copy, they
-    /// may be torn.
+    /// Copies bytes from `offset` to `out`. If other code writes the bytes during the copy, the
+    /// result may be a mixture of old and new bytes.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if the range exceeds the buffer; in this case `out` is unchanged.
+    /// Returns [`BufferError::Bounds`] if the range exceeds the buffer; in this case `out` is
+    /// unchanged.
     pub fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), BufferError> {
         let from = self.at(offset, out.len())?;
         // SAFETY: `at` checked that the source lies in the buffer; `out` is its own memory.
@@ -109,12 +110,12 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies `bytes` to `offset`. If other threads read the bytes during the copy, they may see
-    /// them torn.
+    /// Copies `bytes` to `offset`. If other threads read the bytes during the copy, these threads
+    /// may see a mixture of old and new bytes.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if the range exceeds the buffer, [`BufferError::ReadOnly`] if the
-    /// bytes of the buffer must not change. After an error, no byte has been written.
+    /// Returns [`BufferError::Bounds`] if the range exceeds the buffer, [`BufferError::ReadOnly`]
+    /// if the bytes of the buffer must not change. After an error, no byte has been written.
     pub fn try_write(&self, offset: u64, bytes: &[u8]) -> Result<(), BufferError> {
         self.check_writable()?;
         let to = self.at(offset, bytes.len())?;
@@ -143,10 +144,10 @@ impl Buffer {
     /// Returns the integer at `offset`, for atomics and volatile accesses.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if the integer exceeds the buffer, [`BufferError::ReadOnly`] if the
-    /// bytes of the buffer must not change. [`BufferError::Misaligned`] if the integer's address is
-    /// not a multiple of its length. The start of a [new](Buffer::new) buffer is aligned for every
-    /// integer.
+    /// Returns [`BufferError::Bounds`] if the integer exceeds the buffer, [`BufferError::ReadOnly`]
+    /// if the bytes of the buffer must not change. Returns [`BufferError::Misaligned`] if the
+    /// integer's address is not a multiple of its length. The start of a [new](Buffer::new) buffer
+    /// is aligned for every integer.
     pub fn word<T: Integer>(&self, offset: u64) -> Result<Word<'_, T>, BufferError> {
         self.check_writable()?;
         Word::new(self, offset)
@@ -257,10 +258,11 @@ impl fmt::Debug for Buffer {
     }
 }
 
-// SAFETY: the buffer or its owner keeps the bytes. Every access to them is a copy or an atomic,
-// which assumes nothing about other threads.
+// SAFETY: the buffer or its owner keeps the bytes. Every access to the bytes is a copy or an
+// atomic, which assumes nothing about other threads.
 unsafe impl Send for Buffer {}
-// SAFETY: same reason as for `Send` above.
+// SAFETY: the buffer or its owner keeps the bytes. Every access to the bytes is a copy or an
+// atomic, which assumes nothing about other threads.
 unsafe impl Sync for Buffer {}
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
 /// Returns the number of copied bytes, like [`fault::copy`].
 ///
 /// # Safety
-/// The contract of [`fault::copy`].
+/// The contract of [`fault::copy`] applies.
 #[inline]
 pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) -> usize {
     let width = tail_width(to as usize, len);
@@ -77,7 +77,7 @@ fn tail_width(start: usize, len: usize) -> usize {
 /// Adds `operand` to the word atomically and returns the old value.
 ///
 /// # Safety
-/// The word at `address` is aligned to 8 and writable.
+/// The word at `address` must be aligned to 8 and writable.
 #[inline]
 pub(crate) unsafe fn fetch_add(address: *mut u8, operand: u64) -> u64 {
     // SAFETY: the caller promises that the word is valid. The reference to the atomic tolerates
@@ -88,10 +88,11 @@ pub(crate) unsafe fn fetch_add(address: *mut u8, operand: u64) -> u64 {
 /// Stores `swap` if the word equals `compare`, atomically. Returns the old value.
 ///
 /// # Safety
-/// The contract of [`fetch_add`].
+/// The contract of [`fetch_add`] applies.
 #[inline]
 pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> u64 {
-    // SAFETY: same reason as in `fetch_add`.
+    // SAFETY: the caller promises that the word is valid. The reference to the atomic tolerates
+    // other writers, and ends with this function.
     let word = unsafe { AtomicU64::from_ptr(address.cast()) };
     match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
         Ok(held) | Err(held) => held,
@@ -101,7 +102,7 @@ pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> 
 /// Copies to an address of this process through the kernel. If the memory is missing, the kernel
 /// returns an error instead of raising a signal.
 ///
-/// If this returns an error, it has written the bytes below the address in the error.
+/// If this function returns an error, it has written all bytes below the address in the error.
 #[cold]
 pub(crate) fn write_fault_safe(address: u64, bytes: Payload<'_>) -> Result<(), AccessError> {
     through_kernel(address, bytes.len(), |done| {

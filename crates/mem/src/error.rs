@@ -54,8 +54,8 @@ pub enum AccessError {
         "{len} bytes at {address:#x} leave the {limit} bytes at {start:#x}; name bytes within these"
     )]
     Bounds {
-        /// Address of the first byte of the refused range, or the last address if the range begins
-        /// after the end of the address space.
+        /// Address of the first byte of the refused range, or the last address of the address space
+        /// if the range begins after its end.
         address: u64,
         /// Bytes of the refused range.
         len: u64,
@@ -115,11 +115,11 @@ pub enum BufferError {
     Misaligned {
         /// Offset of the integer in the buffer.
         offset: u64,
-        /// Length of the integer in bytes. Its address must be a multiple of the length.
+        /// Length of the integer in bytes. The integer's address must be a multiple of this length.
         alignment: u64,
     },
-    /// The bytes of the buffer must not change. For example,
-    /// [`Buffer::from_shared`](crate::Buffer::from_shared) made the buffer.
+    /// The bytes of the buffer must not change. An example is a buffer that was made by
+    /// [`Buffer::from_shared`](crate::Buffer::from_shared).
     #[error("the bytes of this buffer must not change; copy them into a buffer of their own")]
     ReadOnly,
 }

@@ -116,7 +116,7 @@ pub(crate) fn install() {
 /// caught, this number is less than `len`.
 ///
 /// # Safety
-/// The contract of [`copy::copy`], except that memory may be missing if faults are caught.
+/// The contract of [`copy::copy`] applies, but memory may be missing if faults are caught.
 #[inline]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     // The processor copies upwards. If the target begins within the source, an upward copy would
@@ -186,7 +186,7 @@ pub(crate) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
 /// `None` if memory is missing and faults are caught.
 ///
 /// # Safety
-/// The contract of [`fetch_add`].
+/// The contract of [`fetch_add`] applies.
 #[inline]
 pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> Option<u64> {
     // SAFETY: the caller promises this.

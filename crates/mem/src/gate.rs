@@ -183,8 +183,8 @@ mod model {
 
     use super::*;
 
-    /// The data that a turn reads: the mark, and memory that only the waiter may access after the
-    /// wait.
+    /// The data that a turn reads: the mark that the region is dead, and memory that only the
+    /// waiter may access after the wait.
     struct Shared {
         gate: TurnGate,
         is_dead: AtomicBool,

@@ -9,7 +9,7 @@ use crate::Payload;
 /// A placement in a ghost region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GhostPlacement {
-    /// Address of the first byte, in the addresses that peers use for the region.
+    /// The address that peers use for the first placed byte.
     pub address: u64,
     /// Length in bytes.
     pub len: u32,
@@ -21,7 +21,8 @@ pub struct GhostPlacement {
 /// stamp.
 pub const STAMP_BYTES: usize = 8;
 
-/// Writes the stamp of a payload from `address` to the first bytes of `payload`.
+/// Writes the stamp of a payload to the first bytes of `payload`. The stamp is the payload's
+/// `address` in the sender's memory, in little-endian order.
 pub fn write_stamp(address: u64, payload: &mut [u8]) {
     for (byte, stamp) in payload.iter_mut().zip(address.to_le_bytes()) {
         *byte = stamp;

@@ -20,7 +20,7 @@ pub(crate) enum Home {
     Mapped { _pages: MappedPages },
     /// The allocation of a former vector, with its capacity in bytes.
     Vector { capacity: usize },
-    /// Memory that an owner keeps.
+    /// Memory that an owner keeps alive.
     Owner { _owner: Owner, is_writable: bool },
 }
 
@@ -127,7 +127,7 @@ impl Buffer {
     /// Returns the vector that was passed to [`Buffer::from_vec`].
     ///
     /// # Errors
-    /// The buffer itself, if the buffer was not made from a vector, or if there are other
+    /// Returns the buffer itself if the buffer was not made from a vector, or if there are other
     /// references to it. A registered region has such a reference.
     pub fn into_vec(buffer: Arc<Self>) -> Result<Vec<u8>, Arc<Self>> {
         let Home::Vector { capacity } = *buffer.home() else { return Err(buffer) };

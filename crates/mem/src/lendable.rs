@@ -190,8 +190,8 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 const SEALS: i32 =
     libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
 
-/// Largest number of memory files of a process at a time. Each file takes one of the descriptors of
-/// the process, usually at most 1024.
+/// Largest number of memory files of a process at a time. Each file takes a descriptor, and a
+/// process usually has at most 1024 descriptors.
 const LENDABLE_MAX: usize = 64;
 
 /// Shortest memory in bytes that is put into a file. For shorter memory, a second copy costs no
@@ -279,7 +279,7 @@ mod tests {
         let wrote = unsafe { libc::pwrite(memory.file().as_raw_fd(), seen.as_ptr().cast(), 1, 0) };
         assert_eq!(wrote, -1, "the file is sealed");
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: same reason as in `map_new`.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing mapping.
         let mapped = unsafe {
             let file = memory.file().as_raw_fd();
             libc::mmap(null_mut(), 4096, access, libc::MAP_SHARED, file, 0)

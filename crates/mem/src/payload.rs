@@ -6,9 +6,9 @@ use core::ops::Range;
 
 use crate::copy;
 
-/// Bytes to place. They are in a driver's own buffer, or in memory that this process shares with
-/// another process, which may change the bytes at any time. No reference to such shared memory may
-/// exist.
+/// Bytes to place, which means to copy into a region. They are in a driver's own buffer, or in
+/// memory that this process shares with another process. The other process may change the bytes at
+/// any time, so no reference to such shared memory may exist.
 ///
 /// This crate only copies payload bytes. If bytes change during a copy, they are torn; the race has
 /// no other effect.

@@ -68,7 +68,7 @@ pub(crate) struct Slot {
     state: AtomicU64,
     /// Local address of the first byte.
     pub(crate) memory: AtomicPtr<u8>,
-    /// The address of the first byte that peers use.
+    /// The address that peers use for the first byte.
     pub(crate) start: AtomicU64,
     /// Length in bytes. `start + len` does not wrap.
     pub(crate) len: AtomicU64,

@@ -44,7 +44,7 @@ pub struct MemoryTable {
     gate: TurnGate,
     registry: Mutex<Registry>,
     ghosts: Mutex<Vec<GhostPlacement>>,
-    /// The windows. Lock order: the registry before the windows.
+    /// The windows. A thread that needs both locks takes the lock of the registry first.
     windows: RwLock<Windows>,
     /// Set when the first window is bound.
     has_windows: AtomicBool,
@@ -99,9 +99,9 @@ impl MemoryTable {
     /// Releases a domain. After this call, no connection may use the domain.
     ///
     /// # Errors
-    /// [`RegisterError::DomainBusy`] if the domain has regions, [`RegisterError::UnknownDomain`] if
-    /// the domain was already released, [`RegisterError::ForeignDomain`] if the domain belongs to
-    /// another table.
+    /// Returns [`RegisterError::DomainBusy`] if the domain has regions,
+    /// [`RegisterError::UnknownDomain`] if the domain was already released,
+    /// [`RegisterError::ForeignDomain`] if the domain belongs to another table.
     pub fn release_domain(&self, domain: ProtectionDomain) -> Result<(), RegisterError> {
         self.check_domain(domain)?;
         let mut registry = self.registry();
@@ -118,7 +118,7 @@ impl MemoryTable {
     /// Checks that the domain belongs to this table or is [`ProtectionDomain::NONE`].
     ///
     /// # Errors
-    /// [`RegisterError::ForeignDomain`] if the domain belongs to another endpoint.
+    /// Returns [`RegisterError::ForeignDomain`] if the domain belongs to another endpoint.
     pub fn check_domain(&self, domain: ProtectionDomain) -> Result<(), RegisterError> {
         let is_own = domain.table == self.number || domain == ProtectionDomain::NONE;
         if is_own { Ok(()) } else { Err(RegisterError::ForeignDomain { domain }) }
@@ -127,7 +127,7 @@ impl MemoryTable {
     /// Checks that the region was registered in this table. The region may have ended.
     ///
     /// # Errors
-    /// [`RegisterError::ForeignRegion`] if the region was registered at another endpoint.
+    /// Returns [`RegisterError::ForeignRegion`] if the region was registered at another endpoint.
     pub fn check_region(&self, region: RegionId) -> Result<(), RegisterError> {
         let is_own = region.table() == self.number;
         if is_own { Ok(()) } else { Err(RegisterError::ForeignRegion { region }) }
@@ -138,6 +138,8 @@ impl MemoryTable {
     /// shared memory (see [`Buffer`]).
     ///
     /// # Errors
+    /// Returns one of these errors:
+    ///
     /// * [`RegisterError::TableFull`] if all regions are in use;
     /// * [`RegisterError::UnknownDomain`] or [`RegisterError::ForeignDomain`] if this table has no
     ///   such domain;
@@ -153,14 +155,13 @@ impl MemoryTable {
     }
 
     /// Registers the byte range `part` of a buffer. Peers use `remote_start` as the address of the
-    /// first byte of the part, and cannot reach the rest of the buffer. Because of such a
-    /// registration, the library does not lend the buffer to processes of this host (see
-    /// [`Buffer`]).
+    /// first byte of the part, and cannot reach the rest of the buffer. Such a registration does
+    /// not permit the library to lend the buffer to processes of this host (see [`Buffer`]).
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::register`]. Also [`RegisterError::OutsideBuffer`] if `part`
-    /// exceeds the buffer, and [`RegisterError::Wraps`] if the remote addresses exceed the address
-    /// space.
+    /// Returns the errors of [`MemoryTable::register`]. Also returns
+    /// [`RegisterError::OutsideBuffer`] if `part` exceeds the buffer, and [`RegisterError::Wraps`]
+    /// if the remote addresses exceed the address space.
     pub fn register_part(
         &self,
         domain: ProtectionDomain,
@@ -186,8 +187,8 @@ impl MemoryTable {
     /// address of its first byte. With 0, their addresses are offsets in the buffer.
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::register`]. Also [`RegisterError::Wraps`] if the remote
-    /// addresses exceed the address space.
+    /// Returns the errors of [`MemoryTable::register`]. Also returns [`RegisterError::Wraps`] if
+    /// the remote addresses exceed the address space.
     pub fn register_as(
         &self,
         domain: ProtectionDomain,
@@ -213,7 +214,7 @@ impl MemoryTable {
     /// shared library that contains this crate.
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::register`]. Also [`RegisterError::Wraps`],
+    /// Returns the errors of [`MemoryTable::register`]. Also returns [`RegisterError::Wraps`],
     /// [`RegisterError::Unreadable`] or [`RegisterError::Unwritable`] if the range cannot be
     /// accessed in the way that the rights require.
     ///
@@ -240,10 +241,10 @@ impl MemoryTable {
     /// address of its first byte. With 0, their addresses are offsets in the memory.
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::register_raw`].
+    /// Returns the errors of [`MemoryTable::register_raw`].
     ///
     /// # Safety
-    /// The contract of [`MemoryTable::register_raw`].
+    /// The contract of [`MemoryTable::register_raw`] applies.
     pub unsafe fn register_raw_as(
         &self,
         domain: ProtectionDomain,
@@ -263,10 +264,10 @@ impl MemoryTable {
     /// after registration.
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::register_raw`].
+    /// Returns the errors of [`MemoryTable::register_raw`].
     ///
     /// # Safety
-    /// The contract of [`MemoryTable::register_raw`].
+    /// The contract of [`MemoryTable::register_raw`] applies.
     pub unsafe fn register_raw_lazily(
         &self,
         domain: ProtectionDomain,
@@ -348,6 +349,8 @@ impl MemoryTable {
     /// access to end.
     ///
     /// # Errors
+    /// Returns one of these errors:
+    ///
     /// * [`RegisterError::InsideAccess`] if the calling thread is inside an access;
     /// * [`RegisterError::UnknownRegion`] if the region has ended;
     /// * [`RegisterError::ForeignRegion`] if the region belongs to another table;
@@ -370,11 +373,11 @@ impl MemoryTable {
     /// when every engine turn that could have seen the old state has ended.
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::register_raw`] and [`MemoryTable::deregister`]. After an error,
-    /// the region is unchanged.
+    /// Returns the errors of [`MemoryTable::register_raw`] and [`MemoryTable::deregister`]. After
+    /// an error, the region is unchanged.
     ///
     /// # Safety
-    /// The contract of [`MemoryTable::register_raw`].
+    /// The contract of [`MemoryTable::register_raw`] applies.
     pub unsafe fn change_raw_lazily(
         &self,
         region: RegionId,
@@ -694,7 +697,7 @@ pub struct Region {
     pub id: RegionId,
     /// The key by which peers name the region.
     pub key: RemoteKey,
-    /// The address of the first byte that peers use.
+    /// The address that peers use for the first byte of the region.
     pub start: u64,
     /// Length in bytes.
     pub len: u64,
@@ -739,8 +742,8 @@ impl Registry {
             .ok_or(RegisterError::UnknownDomain { domain })
     }
 
-    /// Returns a slot for a new region. If [`QUARANTINE`] slots are free or no unused slot is left,
-    /// returns the slot that has been free longest. Otherwise returns an unused slot.
+    /// Returns a slot for a new region. If at least [`QUARANTINE`] slots are free, or if no unused
+    /// slot is left, returns the slot that has been free longest. Otherwise returns an unused slot.
     fn take_slot(&mut self, regions_max: u32) -> Option<u32> {
         let used = self.owners.len() as u32;
         if used >= regions_max || self.free_slots.len() >= QUARANTINE {

@@ -65,7 +65,7 @@ impl<'a, T: Integer> Word<'a, T> {
     /// Loads the value.
     ///
     /// # Panics
-    /// If `order` is a release order, like the loads of `std`.
+    /// If `order` is a release order. The loads of `std` panic in this case, too.
     #[inline]
     pub fn load(&self, order: Ordering) -> T {
         // SAFETY: `place` returns a valid pointer for atomics.
@@ -75,10 +75,10 @@ impl<'a, T: Integer> Word<'a, T> {
     /// Stores a value.
     ///
     /// # Panics
-    /// If `order` is an acquire order, like the stores of `std`.
+    /// If `order` is an acquire order. The stores of `std` panic in this case, too.
     #[inline]
     pub fn store(&self, value: T, order: Ordering) {
-        // SAFETY: same reason as in `load`.
+        // SAFETY: `place` returns a valid pointer for atomics.
         unsafe { T::store(self.place(), value, order) }
     }
 
@@ -86,7 +86,7 @@ impl<'a, T: Integer> Word<'a, T> {
     /// accesses.
     #[inline]
     pub fn load_volatile(&self) -> T {
-        // SAFETY: same reason as in `load`.
+        // SAFETY: `place` returns a valid pointer for volatile accesses.
         unsafe { self.place().read_volatile() }
     }
 
@@ -94,31 +94,31 @@ impl<'a, T: Integer> Word<'a, T> {
     /// value. It is not ordered with other accesses.
     #[inline]
     pub fn store_volatile(&self, value: T) {
-        // SAFETY: same reason as in `load`.
+        // SAFETY: `place` returns a valid pointer for volatile accesses.
         unsafe { self.place().write_volatile(value) }
     }
 
     /// Adds `operand` to the value and returns the old value. The sum wraps.
     #[inline]
     pub fn fetch_add(&self, operand: T, order: Ordering) -> T {
-        // SAFETY: same reason as in `load`.
+        // SAFETY: `place` returns a valid pointer for atomics.
         unsafe { T::fetch_add(self.place(), operand, order) }
     }
 
     /// Stores `value` and returns the old value.
     #[inline]
     pub fn swap(&self, value: T, order: Ordering) -> T {
-        // SAFETY: same reason as in `load`.
+        // SAFETY: `place` returns a valid pointer for atomics.
         unsafe { T::swap(self.place(), value, order) }
     }
 
     /// Stores `new` if the value equals `current`, and returns the old value.
     ///
     /// # Panics
-    /// If `failure` is a release order, like the function of `std`.
+    /// If `failure` is a release order. The function of `std` panics in this case, too.
     ///
     /// # Errors
-    /// The old value, if it differs from `current`.
+    /// Returns the old value if it differs from `current`.
     #[inline]
     pub fn compare_exchange(
         &self,
@@ -127,7 +127,7 @@ impl<'a, T: Integer> Word<'a, T> {
         success: Ordering,
         failure: Ordering,
     ) -> Result<T, T> {
-        // SAFETY: same reason as in `load`.
+        // SAFETY: `place` returns a valid pointer for atomics.
         unsafe { T::compare_exchange(self.place(), current, new, success, failure) }
     }
 
@@ -175,7 +175,7 @@ pub trait Atomic: Copy + 'static {
     /// Stores `new` at `place` if the value there equals `current`, and returns the old value.
     ///
     /// # Errors
-    /// The old value, if it differs from `current`.
+    /// Returns the old value if it differs from `current`.
     #[doc(hidden)]
     unsafe fn compare_exchange(
         place: *mut Self,

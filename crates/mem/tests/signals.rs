@@ -95,7 +95,8 @@ fn role() {
             act(libc::SIG_DFL, 0);
             catch();
             unsafe { libc::kill(process::id().cast_signed(), libc::SIGSEGV) };
-            // The kernel may deliver the signal to another thread, after a moment.
+            // The kernel may deliver the signal to another thread, after a moment. So wait until
+            // the signal ends the process.
             loop {
                 thread::park();
             }

@@ -5,14 +5,15 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// State of the descriptor: whether it is armed, and the number of reports to the application. A
-/// *report* is a completion, a finished operation or receive with a slot, or an event of a
-/// connection.
+/// State of the endpoint's descriptor: whether it is armed (becomes readable at the next report to
+/// the application), and the number of such reports. A *report* is a completion, a finished
+/// operation or receive with a slot, or an event of a connection.
 ///
-/// While the descriptor is not armed, a turn with work pays one load for it.
+/// While the descriptor is not armed, a turn with work needs only one load of this state.
 #[derive(Debug)]
 pub(crate) struct Arming {
-    /// Number of reports so far. Only the thread inside the engine writes it.
+    /// Number of reports to the application so far. Only the thread inside the engine writes this
+    /// value.
     reports: AtomicU64,
     /// Value of `reports` when a thread last tried to arm.
     seen: AtomicU64,
@@ -40,10 +41,10 @@ impl Arming {
     }
 
     /// Arms the descriptor. Returns false, without arming, if there was a report to the application
-    /// since the last attempt. `pass` must call
+    /// since a thread last tried to arm the descriptor. `pass` must call
     /// [`ProgressCell::pass`](crate::cell::ProgressCell::pass). A thread that leaves the engine
-    /// after that call sees that the descriptor is armed. If a thread left before that call, this
-    /// thread sees its reports.
+    /// after that call sees that the descriptor is armed. If a thread left before that call, the
+    /// calling thread sees the reports of that thread.
     pub(crate) fn arm(&self, pass: impl FnOnce()) -> bool {
         let reports = self.reports();
         if self.seen.swap(reports, Ordering::AcqRel) != reports {
@@ -56,8 +57,9 @@ impl Arming {
         if self.reports() == reports {
             return true;
         }
-        // Disarm. If the descriptor is not armed any more, the thread that made the report has
-        // disarmed it and makes it readable, so return true.
+        // There was a report after the first load of `reports`, so disarm and return false. But if
+        // the descriptor is not armed any more, the thread that made the report has disarmed it
+        // and makes it readable. In this case, return true.
         !self.is_armed.swap(false, Ordering::AcqRel)
     }
 

@@ -42,8 +42,8 @@ impl Attached {
 }
 
 /// Interval in nanoseconds at which the runtime polls descriptors that belong to no link. While
-/// frames arrive over shared memory, the runtime also reads silent links only at this interval. A
-/// poll takes 0.4 µs, 2 % of this interval.
+/// frames arrive over shared memory, the runtime reads silent links at the same interval. A poll
+/// takes 0.4 µs, 2 % of this interval.
 pub(crate) const ASK_SILENT_NS: u64 = 20_000;
 
 /// Nanoseconds without a frame after which a link counts as silent.

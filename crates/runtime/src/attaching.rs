@@ -25,7 +25,7 @@ impl Runtime {
     /// such link.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn detach_link(&self, link: LinkId) -> Result<bool, Forked> {
         self.shared.command(move |driver, host, _now, _memory| driver.detach(host, link))
     }
@@ -33,7 +33,7 @@ impl Runtime {
     /// Returns the attached links, each with the address at which peers reach it.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn link_addresses(&self) -> Result<Vec<(LinkId, PeerAddr)>, Forked> {
         self.shared.command(|driver, _host, _now, _memory| driver.link_addresses())
     }
@@ -41,7 +41,7 @@ impl Runtime {
     /// Returns the counters of a link's driver, or `None` if there is no such link.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn link_statistics(&self, link: LinkId) -> Result<Option<LinkStatistics>, Forked> {
         self.shared.command(move |driver, _host, _now, _memory| driver.link_statistics(link))
     }
@@ -49,7 +49,8 @@ impl Runtime {
     /// Attaches a protocol that the threads of the runtime drive beside the engine.
     ///
     /// # Errors
-    /// Returns [`MachineError`]; each variant names one cause. The machine is then dropped.
+    /// Returns [`MachineError`]; each variant names one cause. After an error, the machine (the
+    /// protocol) is dropped.
     pub fn attach_machine(&self, machine: Box<dyn Machine>) -> Result<MachineId, MachineError> {
         let shared = Arc::downgrade(&self.shared);
         self.shared.command(move |driver, host, _now, _memory| {
@@ -60,19 +61,20 @@ impl Runtime {
     /// Detaches a protocol and returns it. Stops watching its descriptors.
     ///
     /// # Errors
-    /// [`MachineError::NotThere`] if this runtime has no such machine.
+    /// Returns [`MachineError::NotThere`] if this runtime has no such machine.
     pub fn detach_machine(&self, id: MachineId) -> Result<Box<dyn Machine>, MachineError> {
         self.shared.command(move |driver, host, _now, _memory| {
             driver.machines.detach(&host.sleeper.auxiliary, id)
         })?
     }
 
-    /// Runs `work` with a machine inside the engine, and waits for its result. A turn of the
-    /// machine follows. Meant for the control path.
+    /// Runs `work` inside the engine, on a protocol that was attached by
+    /// [`Runtime::attach_machine`], and waits for the result of `work`. After `work`, the protocol
+    /// makes a turn. Meant for the control path.
     ///
     /// # Errors
-    /// [`MachineError::NotThere`] if this runtime has no such machine, or the machine is not of type
-    /// `M`.
+    /// Returns [`MachineError::NotThere`] if this runtime has no such machine, or the machine is
+    /// not of type `M`.
     pub fn with_machine<M: Machine, R: Send + 'static>(
         &self,
         id: MachineId,

@@ -48,7 +48,8 @@ pub(crate) struct Auxiliary {
     inherited: Mutex<Places>,
 }
 
-/// Descriptors with their keys, and the blocks in which a forked child finds the descriptors.
+/// Descriptors with their keys, and the memory blocks in which a forked child finds the
+/// descriptors.
 #[derive(Debug, Default)]
 struct Places {
     taken: Vec<Option<(RawFd, u64)>>,
@@ -202,7 +203,7 @@ impl Auxiliary {
     }
 }
 
-/// Most descriptors reported in one turn; the next turn reports the others.
+/// Maximum number of descriptors reported in one turn. The next turn reports the others.
 const READY_MAX: i32 = 16;
 
 #[cfg(test)]

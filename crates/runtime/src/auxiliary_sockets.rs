@@ -33,10 +33,11 @@ struct OpenSocket {
 
 #[derive(Debug)]
 enum Purpose {
-    /// A multicast socket, which receives datagrams to this group at the interface of this link.
+    /// A multicast socket. It receives datagrams to the group with this address, at the interface
+    /// of this link.
     Group(LinkId, PeerAddr),
-    /// A redirect port. Peers send requests for services that have moved to this address, and the
-    /// answer contains the new address of the service.
+    /// A redirect port. At this address, it receives requests for services that now have another
+    /// address, and answers with the address of the requested service.
     Moved(SocketAddr, engine::RedirectPort),
 }
 
@@ -44,7 +45,7 @@ enum Purpose {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AuxiliaryError {
-    /// The endpoint already has the most auxiliary sockets that it may have.
+    /// The endpoint already has the maximum number of auxiliary sockets.
     #[error(
         "the endpoint has {AUXILIARY_SOCKETS_MAX} auxiliary sockets already, the most there can be; close some"
     )]
@@ -184,11 +185,13 @@ pub(crate) fn group_address(group: IpAddr) -> PeerAddr {
     PeerAddr::from(SocketAddr::new(group, GROUP_PORT))
 }
 
-/// Most auxiliary sockets of an endpoint. Each has a buffer of 64 KiB, so all take at most 4 MiB.
+/// Maximum number of auxiliary sockets of an endpoint. Each has a buffer of 64 KiB, so all take at
+/// most 4 MiB.
 const AUXILIARY_SOCKETS_MAX: usize = 64;
 
 /// First key of auxiliary sockets.
 pub(crate) const AUXILIARY_KEYS: u64 = 1 << 63;
 
-/// Most datagrams that one turn receives at a socket. After that, the turn reads the links again.
+/// Maximum number of datagrams that one turn receives at a socket. After that, the turn reads the
+/// links again.
 const BURST: usize = 64;

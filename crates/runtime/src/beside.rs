@@ -15,7 +15,7 @@ use crate::runtime::{PARK_NS_MAX, Runtime, Shared};
 use crate::sleep::{Descriptor, Others, Slept};
 use crate::waits::{Looking, Spin};
 
-/// The reason why a [`Runtime::wait_beside`] ended.
+/// The reason why a [`Runtime::wait_beside`] ended without an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Waited {
     /// `ready` returned true. Some descriptors may be ready as well.
@@ -27,7 +27,7 @@ pub enum Waited {
     TimedOut,
 }
 
-/// The reason why [`Runtime::wait_beside`] stopped waiting.
+/// The error with which [`Runtime::wait_beside`] stopped waiting.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WaitError {
@@ -63,8 +63,8 @@ impl Runtime {
     /// other thread then wakes this thread for events of the engine.
     ///
     /// # Errors
-    /// [`WaitError::Interrupted`] if a signal handler ran while the thread slept. If a handler ran
-    /// while the thread spun, the wait continues, with one exception: signals that
+    /// Returns [`WaitError::Interrupted`] if a signal handler ran while the thread slept. If a
+    /// handler ran while the thread spun, the wait continues, with one exception: signals that
     /// [`Others::with_signals`] unblocks always end the wait. [`WaitError`] describes the other
     /// errors.
     pub fn wait_beside(

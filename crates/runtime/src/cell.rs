@@ -15,7 +15,8 @@ use self::plain::UnsafeCell;
 /// The result of [`ProgressCell::drive`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Drive {
-    /// The calling thread worked until there was nothing more to do and no announcement.
+    /// The calling thread worked until there was nothing more to do and no other thread had
+    /// announced work.
     Drove,
     /// Another thread is inside. Before that thread leaves, it sees all work that the caller
     /// published before the call.
@@ -102,11 +103,11 @@ impl<T> ProgressCell<T> {
     /// Orders the calling thread with the threads that leave the cell, in the same way as entering
     /// and leaving would. If a thread leaves after this call, it sees everything that the calling
     /// thread did before the call. If a thread left before this call, the calling thread then sees
-    /// everything that it did inside.
+    /// everything that that thread did inside.
     ///
-    /// Example: one thread announces that it sleeps, calls this, and looks for work. Another thread
-    /// works, leaves and looks for sleepers. Then at least one of them sees the other, although the
-    /// thread that leaves uses no fence.
+    /// Example: one thread announces that it sleeps, calls this method, and looks for work. Another
+    /// thread works, leaves and looks for sleepers. Then at least one of them sees the other,
+    /// although the thread that leaves uses no fence.
     #[inline]
     pub fn pass(&self) {
         // All changes of the state are read-modify-write operations. So the thread that makes a
@@ -163,14 +164,15 @@ impl<T> Inside<'_, T> {
     }
 
     /// Leaves if no other thread has announced work. Otherwise the caller must look for that work
-    /// and call this again.
+    /// and call this method again.
     ///
     /// # Errors
-    /// The guard itself, if a thread has announced work.
+    /// Returns the guard itself if a thread has announced work.
     #[inline]
     pub fn leave(self) -> Result<(), Self> {
         let state = &self.cell.state;
-        // Acquire makes `ProgressCell::pass` work.
+        // Acquire, for `ProgressCell::pass`: this thread must see everything that other threads did
+        // before their calls of `pass`.
         if state.compare_exchange(OCCUPIED, EMPTY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             core::mem::forget(self);
             return Ok(());
@@ -344,7 +346,8 @@ mod model {
         });
     }
 
-    /// Takes the steps of posting: a direct attempt first, then publish and announce.
+    /// Models a thread that posts. It first tries to enter the cell. If another thread is inside,
+    /// it publishes its work and announces the work. No work may be left behind.
     #[test]
     fn work_handed_over_after_a_direct_attempt_is_not_left_behind() {
         loom::model(|| {
@@ -367,8 +370,8 @@ mod model {
         });
     }
 
-    /// Takes the steps of going to sleep: either the sleeper sees the work, or the worker sees the
-    /// sleeper.
+    /// Models a thread that goes to sleep while another thread works and leaves the cell. Either
+    /// the sleeper sees the work, or the worker sees the sleeper.
     #[test]
     fn a_passing_thread_sees_the_work_of_the_leaving_one_or_is_seen() {
         loom::model(|| {

@@ -26,7 +26,7 @@ impl Clock {
     }
 }
 
-/// The clock for the thread inside the engine. It reads the kernel's clock at most every
+/// The clock for the thread inside the engine. It reads the kernel's clock only once in
 /// [`LOOK_NS`], and counts the processor's ticks between two readings.
 ///
 /// Reading the kernel's clock costs 25 to 30 ns, a fifth of a small operation over shared memory.
@@ -39,7 +39,7 @@ impl Clock {
 /// therefore never goes backwards.
 #[derive(Debug)]
 pub(crate) struct TurnClock {
-    /// `None` if the ticks do not show the time.
+    /// `None` if the processor's ticks cannot be used to measure time.
     ticks: Option<Ticks>,
 }
 
@@ -50,14 +50,14 @@ struct Ticks {
     latest: Look,
     /// Nanoseconds per tick, times 2^32; 0 if unknown.
     rate: u64,
-    /// Number of ticks after the latest reading of the kernel's clock after which this clock reads
-    /// the kernel's clock again.
+    /// This clock reads the kernel's clock again when this many ticks have passed since the latest
+    /// reading.
     believed: u64,
     /// The time that the clock last returned.
     last_returned: Instant,
 }
 
-/// Values of both clocks, read together.
+/// Values of the kernel's clock and of the processor's tick counter, read together.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     ticks: u64,
@@ -165,7 +165,7 @@ const MEASURED_NS_MAX: u64 = 10_000_000_000;
 /// More ticks than any processor counts in [`MEASURED_NS_MAX`].
 const TICKS_MAX: u64 = 1 << 40;
 
-/// Most ticks that a reading of both clocks may take: a few microseconds.
+/// A reading of both clocks may take at most this many ticks: a few microseconds.
 const APART_MAX: u64 = 1 << 14;
 
 /// Plausible values of [`Ticks::rate`]: from 16 ticks per nanosecond to one tick in 4 ns.
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Error of a reading in nanoseconds: less than twice [`APART_MAX`] ticks of the slowest
-    /// processors.
+    /// Tolerated error of a reading, in nanoseconds. The clocks may differ by the duration of twice
+    /// [`APART_MAX`] ticks, which is longer than this only on the slowest processors.
     const TOLERATED_NS: u64 = 20_000;
 }

@@ -10,19 +10,23 @@ pub struct RuntimeCounters {
     pub turns: u64,
     /// Turns in which a frame arrived, a timer ran or a thread posted work.
     pub turns_with_work: u64,
-    /// Polls and other calls of the application that made progress (`MultiEdge`'s polls).
+    /// Polls and other calls of the application that made progress. The paper on `MultiEdge` counts
+    /// these as polls.
     pub polls: u64,
-    /// Wake-ups of threads that slept on the links (`MultiEdge`'s interrupts).
+    /// Wake-ups of threads that slept on the links. The paper on `MultiEdge` counts these as
+    /// interrupts.
     pub wakeups: u64,
     /// Nanoseconds inside turns with work: the CPU time of the protocol, including system calls.
     pub protocol_ns: u64,
     /// Operations handed over to another thread, because that thread was inside the engine.
     pub handed_over: u64,
-    /// Pieces of work taken from sources.
+    /// Pieces of work that the engine took from sources (queues in which work of the application
+    /// waits).
     pub pulled: u64,
     /// Number of times that the engine asked a source again for work that had waited for room.
     pub asked_again: u64,
-    /// Operations that were handed over and for which the engine then had no room at first.
+    /// Operations that another thread had handed over, and for which the engine had no room at
+    /// first.
     pub held_back: u64,
     /// Operations that the engine refused after they were handed over, so that they completed with
     /// an error.

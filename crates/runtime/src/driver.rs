@@ -57,16 +57,16 @@ pub(crate) struct RuntimeHost {
     pub(crate) is_unfinished: AtomicBool,
     /// The last sleep on the links ended because its timeout expired.
     pub(crate) timers_end_sleeps: AtomicBool,
-    /// The thread on watch, when it woke other threads, found its own interest met. It must check
-    /// for what it waits for before it sleeps. Only the thread on watch uses this flag.
+    /// When the thread on watch woke other threads, it found that its own wait may have ended. It
+    /// must check this before it sleeps. Only the thread on watch uses this flag.
     pub(crate) must_look: AtomicBool,
     /// The thread on watch currently sleeps for intervals in which frames stay unread (moderation),
     /// and flushes pending acknowledgements in each turn.
     pub(crate) is_moderated: AtomicBool,
     /// Frames received so far.
     pub(crate) frames: AtomicU64,
-    /// Number of answers to peers that this endpoint has begun; turns that receive frames update
-    /// it.
+    /// Number of answers that this endpoint has begun to send to peers. Turns that receive frames
+    /// update this number.
     pub(crate) answers_begun: AtomicU64,
     /// Time at which a thread of the application last entered the engine or found it occupied, in
     /// nanoseconds.
@@ -390,9 +390,9 @@ impl Driver {
         Turned { more, worked }
     }
 
-    /// Posts from inside the engine, after all operations that other threads handed over before. If
-    /// `doorbell` is [`Doorbell::Ring`], also transmits. Returns whether there is more to do at
-    /// once.
+    /// Posts an operation or receive, after those that other threads handed over before. The caller
+    /// is inside the engine. If `doorbell` is [`Doorbell::Ring`], also transmits. Returns whether
+    /// there is more to do at once.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -620,7 +620,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Opens a redirect port, which names the new addresses of services that have moved.
+    /// Opens a redirect port, which answers with the new addresses of services that have moved.
     pub(crate) fn open_redirect_port(
         &mut self,
         host: &RuntimeHost,
@@ -633,7 +633,7 @@ impl Driver {
         opened
     }
 
-    /// Closes the redirect port at an address. Returns false if there is none.
+    /// Closes the redirect port at an address. Returns false if there is no such port.
     pub(crate) fn close_redirect_port(&mut self, host: &RuntimeHost, address: SocketAddr) -> bool {
         self.auxiliary_sockets.close(&host.sleeper.auxiliary, address)
     }
@@ -686,8 +686,8 @@ impl Driver {
             &host.status,
             &mut self.counters,
         );
-        // Close the connection, like for an operation whose memory goes away after it was posted.
-        // So the result does not depend on whether the operation was handed over.
+        // The memory of a held operation is gone. Close its connection, as the engine does for a
+        // posted operation, so that it does not matter whether an operation was handed over.
         while let Some(connection) = self.held.take_without_memory() {
             let now = self.clock.now(&host.clock);
             // A connection that the engine does not know has already ended.
@@ -757,8 +757,8 @@ impl Driver {
                     came = true;
                 }
             }
-            // Only polling threads of the application may skip this. A thread that is about to
-            // sleep must read all events, because the next turn may be much later.
+            // Only polling threads of the application may skip the events. A thread that is about
+            // to sleep must read all events, because the next turn may be much later.
             if caller == Caller::Application && now.since_ns(attached.news_at) < NEWS_NS {
                 continue;
             }
@@ -785,8 +785,8 @@ impl Driver {
     }
 
     /// Polls the descriptors that belong to no link, and reports those that are ready to the hooks,
-    /// machines and auxiliary sockets. Returns whether any was ready. For an application that
-    /// polls, makes the system call at intervals, not in every turn.
+    /// machines and auxiliary sockets. Returns whether any was ready. In the turns of a polling
+    /// application, polls only at intervals, because each poll is a system call.
     #[cold]
     fn poll_auxiliary(
         &mut self,
@@ -866,7 +866,7 @@ impl Driver {
             self.has_sent_datagrams = true;
             self.sources.ask_again();
         }
-        // If no link took a frame, the links have no room, and a sleeping thread waits for room.
+        // If no link took a frame, no link has room, so another turn at once would be useless.
         more && progress
     }
 
@@ -994,6 +994,6 @@ const TURNS_PER_SAMPLE: u64 = 16;
 /// frames. Then the turn should send acknowledgements and read the other links.
 const BURST_FRAMES: usize = 256;
 
-/// Most rounds of [`Driver::send_out`]: each takes work from a source and sends it. A source has at
-/// most 64 batches of 256 pieces of work.
+/// Maximum number of times that [`Driver::send_out`] takes a batch of work from a source and sends
+/// the batch. A source has at most 64 batches of 256 pieces of work.
 const SENT_OUT_ROUNDS: u32 = 64;

@@ -11,7 +11,7 @@ use crate::exit;
 use crate::runtime::{Runtime, lock};
 
 impl Runtime {
-    /// Starts a background thread that runs `last` and then ends the runtime like dropping it.
+    /// Starts a background thread that runs `last` and then drops the runtime. Returns at once.
     /// Meant for a caller that must not wait for peers. The runtime must not be used after this
     /// call. If no thread can be started, the runtime ends at once, without `last`.
     pub fn stop_later(&self, last: impl FnOnce(&Self) + Send + 'static) {
@@ -41,8 +41,8 @@ impl Runtime {
         let thread = ManuallyDrop::into_inner(thread);
         thread.thread().unpark();
         self.shared.host.sleeper.call();
-        // If the progress thread itself makes this call, do not join it. The thread ends when it
-        // sees the flag.
+        // If the progress thread itself makes this call, do not join the thread. The thread ends
+        // when it sees the flag.
         if thread.thread().id() != thread::current().id() {
             // If the thread panicked, the panic hook has already reported the panic.
             drop(thread.join());

@@ -32,7 +32,8 @@ pub fn notify_peers_at_exit() {
 pub fn send_before_end() {
     // SAFETY: the pointer is null, or points to the box that `living` leaked.
     let Some(living) = (unsafe { LIVING.load(Ordering::Acquire).as_ref() }) else { return };
-    // Only a thread that starts or ends an endpoint holds the lock.
+    // Do not wait for the lock: this thread may be in a signal handler, and the interrupted code
+    // may hold the lock. Only code that starts or ends an endpoint holds it.
     let Ok(living) = living.try_lock() else { return };
     for shared in living.iter().filter_map(Weak::upgrade) {
         if shared.home.check().is_ok() && !shared.cell.is_poisoned() {
@@ -95,9 +96,9 @@ extern "C" fn at_exit() {
 }
 
 impl Shared {
-    /// Closes the connections and machines of these endpoints, because the process is about to end.
-    /// Waits until the peers have acknowledged the close and everything that was delivered to them,
-    /// but for at most [`PARTING`].
+    /// Ends these endpoints, because the process is about to end: sends posted work, and closes all
+    /// connections and machines (protocols beside the engine). Waits until the peers have
+    /// acknowledged the work and the close, but for at most [`PARTING`].
     fn part(endpoints: &[Arc<Self>]) {
         let is_ours = |endpoint: &&Arc<Self>| endpoint.home.check().is_ok();
         let mut parting: Vec<&Arc<Self>> = endpoints.iter().filter(is_ours).collect();

@@ -51,7 +51,7 @@ impl HomeProcess {
     /// Checks that the caller is in the process that created the value. Costs one relaxed load.
     ///
     /// # Errors
-    /// [`Forked`] in a child.
+    /// Returns [`Forked`] in a child.
     #[inline]
     pub fn check(self) -> Result<(), Forked> {
         if FORKS.load(Ordering::Relaxed) == self.generation { Ok(()) } else { Err(Forked) }
@@ -60,9 +60,9 @@ impl HomeProcess {
 
 /// Sockets of one endpoint, stored where a forked child finds them without a lock.
 ///
-/// While any process has a socket open, its address stays in use, and the kernel does not refuse
-/// datagrams that peers send there. If a child kept its copies of the sockets open, this would also
-/// hold after the parent has ended.
+/// A child must close its copies of the sockets. While any process has a socket open, the socket's
+/// address stays in use. The kernel then also accepts datagrams to this address, so peers would not
+/// notice that the parent has ended.
 #[derive(Debug)]
 pub(crate) struct Inherited {
     block: &'static Block,
@@ -73,25 +73,28 @@ pub(crate) struct Inherited {
 struct Block {
     is_used: AtomicBool,
     sockets: [Socket; SOCKETS],
-    /// The list is extended only at its head.
+    /// The next block of the list. New blocks are added only at the head of the list, so this never
+    /// changes.
     next: *const Block,
 }
 
 // SAFETY: `next` is written before the block is shared, and the block that it points to is never
 // freed.
 unsafe impl Sync for Block {}
-// SAFETY: same reason as for `Sync` above.
+// SAFETY: `next` is written before the block is shared, and the block that it points to is never
+// freed.
 unsafe impl Send for Block {}
 
 #[derive(Debug)]
 struct Socket {
     /// Negative if the entry is empty.
     fd: AtomicI32,
-    /// Inode of the socket, because descriptor numbers are reused.
+    /// Inode of the socket. A forked child compares it, because the descriptor number may belong to
+    /// another file when the process forks.
     inode: AtomicU64,
 }
 
-/// Most sockets of one block: the descriptors of all links of an endpoint.
+/// Maximum number of sockets in one block: the descriptors of all links of an endpoint.
 pub(crate) const SOCKETS: usize = 32;
 
 impl Inherited {

@@ -11,7 +11,7 @@ use crate::auxiliary::Readiness;
 
 /// Functions that the owner of a runtime provides. The thread that makes a turn calls them.
 ///
-/// Code that needs only the [`Event`] may pass a function of an event instead.
+/// Code that needs only the [`Event`] may pass a function that takes an event instead.
 pub trait Hooks: Send + Sync {
     /// Handles an event of a connection. The thread that makes the turn calls this inside the
     /// engine, in the turn in which the event occurred. The same turn sends the frames that the

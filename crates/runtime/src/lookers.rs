@@ -27,7 +27,7 @@ pub enum ChangedBy {
     Application,
 }
 
-/// The tasks that wait for changes without an event.
+/// The tasks that wait for changes which cause no event.
 #[derive(Debug, Default)]
 pub(crate) struct Lookers {
     /// Tasks to wake at [`Driver::lookers_due`], which is already set.
@@ -72,7 +72,8 @@ impl Driver {
         }
     }
 
-    /// Queues the tasks. The calling thread wakes them when it has left the engine.
+    /// Queues the tasks whose time to wake up has come. The calling thread wakes them when it has
+    /// left the engine.
     #[cold]
     pub(crate) fn wake_lookers(&mut self, host: &RuntimeHost) {
         self.lookers_due = Instant::NEVER;

@@ -84,7 +84,7 @@ impl MachineId {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MachineError {
-    /// The runtime already has the most machines that it may have, or has used all identifiers.
+    /// The runtime already has the maximum number of machines, or has used all identifiers.
     #[error("the endpoint has {MACHINES_MAX} protocols beside its own, the most there can be")]
     NoneLeft,
     /// The machine was detached, or has another type.
@@ -112,8 +112,8 @@ impl Descriptors {
     /// has its own keys.
     ///
     /// # Errors
-    /// The error of the system call that failed, `InvalidInput` for a larger key, or `NotConnected` if
-    /// the runtime has ended.
+    /// Returns the error of the system call that failed, `InvalidInput` for a larger key, or
+    /// `NotConnected` if the runtime has ended.
     pub fn watch(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
         if key >> KEY_BITS != 0 {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -235,13 +235,14 @@ impl Machines {
     }
 }
 
-/// Most machines at one time. The limit is low, because each turn calls every machine.
+/// Maximum number of machines at one time. The limit is low, because each turn calls every machine.
 const MACHINES_MAX: usize = 16;
 
 /// First key of machines. Lower keys belong to auxiliary sockets and to watched descriptors.
 pub(crate) const MACHINE_KEYS: u64 = 3 << 62;
 
-/// Number of low bits of a key that the machine chooses. The other 30 bits identify the machine.
+/// Number of low bits of a key that the machine chooses. The 30 bits above these bits identify the
+/// machine.
 const KEY_BITS: u32 = 32;
 const KEY_MAX: u64 = (1 << KEY_BITS) - 1;
 const ID_MAX: u32 = (1 << (62 - KEY_BITS)) - 1;

@@ -1,5 +1,5 @@
-//! Marks: counters for which threads can wait, like for completions and status slots. Also calls,
-//! which wake a thread that sleeps on a descriptor.
+//! Two ways to wake threads. A *mark* is a counter; threads can wait until it increases, like they
+//! wait for completions. By a *call*, one thread wakes another thread that sleeps on a descriptor.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -44,16 +44,17 @@ impl Default for Mark {
     }
 }
 
-/// Whether another thread has called the thread that sleeps on a descriptor, and that thread has
-/// not answered yet. If there are several calls before the answer, only the first raises the
-/// descriptor. The lock of the list of waiters protects this value.
+/// State of the calls to a thread that sleeps on a descriptor. A call raises the descriptor, and is
+/// pending until the thread has woken up and answered it. While a call is pending, further calls do
+/// not raise the descriptor again. The lock of the list of waiters protects this value.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     is_pending: bool,
 }
 
 impl Call {
-    /// Calls the thread. The caller holds the lock.
+    /// Calls the thread: unless a call is already pending, wakes the thread by `raise`. The caller
+    /// must hold the lock of the list of waiters.
     pub(crate) fn call(&mut self, raise: impl FnOnce()) {
         if !self.is_pending {
             self.is_pending = true;
@@ -61,9 +62,9 @@ impl Call {
         }
     }
 
-    /// Answers the call, after the thread has woken up. `lower` makes the descriptor unreadable.
-    /// `clear` takes the lock and passes the call to the function that it is given. The thread must
-    /// then check for what it waits for.
+    /// Answers the call, after the thread has woken up. `lower` must make the descriptor
+    /// unreadable. `clear` must take the lock, and apply its argument to the `Call`. The thread
+    /// must then check for what it waits for.
     ///
     /// This method lowers the descriptor before it clears the call. If another thread calls between
     /// the two steps, the descriptor stays unreadable, but the check that follows sees the cause of
@@ -130,7 +131,8 @@ mod model {
         mark: Mark,
         /// The thread is in the list.
         is_listed: AtomicBool,
-        /// The count of the mark that the sleeping thread has seen, and whether it was called.
+        /// The count of the mark that the sleeping thread has seen, and the state of the calls to
+        /// this thread.
         entry: Mutex<(u64, Call)>,
         is_readable: AtomicBool,
     }

@@ -55,8 +55,8 @@ impl Polling {
     pub const NEVER: Self = Self::for_at_most(Duration::ZERO);
 
     /// Sleeps after `time` without work. If an endpoint has work more often than once in `time`,
-    /// its thread never sleeps and uses one processor. If it has work less often, it spins for
-    /// `time` after each burst of frames.
+    /// its thread never sleeps and uses one processor. If the endpoint has work less often, the
+    /// thread spins for `time` after each burst of frames.
     pub const fn for_at_most(time: Duration) -> Self {
         let ns = time.as_nanos();
         let ns = if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 };
@@ -100,7 +100,7 @@ enum KeptInterest {
 }
 
 impl KeptInterest {
-    /// `reports`: number of reports to the application so far.
+    /// Converts an interest. `reports` is the number of reports to the application so far.
     fn of(interest: Interest<'_>, reports: u64) -> Self {
         match interest {
             Interest::News => Self::News,
@@ -142,7 +142,7 @@ pub(crate) struct Waiters {
     /// Length of `list`, readable without the lock.
     blocked: AtomicUsize,
     list: Mutex<Vec<Waiter>>,
-    /// Number of the next task.
+    /// The number that the next task in the list gets.
     tasks: AtomicU64,
     /// A thread is on watch: it sleeps on the descriptors of the links.
     watch: AtomicBool,
@@ -154,15 +154,16 @@ pub(crate) struct Waiters {
 struct Waiter {
     target: WakeTarget,
     interest: KeptInterest,
-    /// This thread is on watch, so other threads wake it through the sleeper.
+    /// This thread is on watch: it sleeps on the links, so other threads wake it by
+    /// `Sleeper::call`.
     on_watch: bool,
 }
 
 #[derive(Debug)]
 enum WakeTarget {
     Thread(Thread),
-    /// A thread that sleeps on descriptors of its own and on this one. Other threads raise this
-    /// descriptor to wake it.
+    /// A thread that sleeps on descriptors of its own and on this descriptor. To wake the thread,
+    /// other threads raise this descriptor.
     Beside(ThreadId, Arc<Descriptor>, Call),
     /// A task with its number.
     Task(Waker, u64),
@@ -259,8 +260,8 @@ impl Waiters {
     }
 
     /// Removes the calling thread. If no thread is on watch, wakes another blocked thread to take
-    /// the watch. The reason: the thread that gave up the watch may have chosen the calling thread
-    /// as successor, which now leaves. Returns false if no thread is left to take the watch.
+    /// the watch. The reason: the thread that gave up the watch may have chosen the calling thread,
+    /// which now leaves, as its successor. Returns false if no thread is left to take the watch.
     pub(crate) fn delist(&self) -> bool {
         let me = thread::current().id();
         let mut list = self.list();
@@ -378,7 +379,7 @@ impl Waiters {
     }
 }
 
-/// Blocked threads for which the list needs no allocation.
+/// Number of blocked threads up to which the list allocates no memory.
 const WAITERS_EXPECTED: usize = 64;
 
 #[cfg(test)]

@@ -51,7 +51,8 @@ fn measure_wake_ups(shared: &Shared) {
         let spent_ns = processor_ns();
         let until = shared.host.clock.now().after_ns(MEASURED_SLEEP_NS);
         thread::park_timeout(Duration::from_nanos(MEASURED_SLEEP_NS));
-        // If another thread ended the sleep early, its length does not show the cost of a wake-up.
+        // If another thread ended the sleep early, the length of the sleep does not show the cost
+        // of a wake-up.
         if shared.host.clock.now() >= until {
             shared.on_wake_up(until, spent_ns);
         }

@@ -42,14 +42,14 @@ impl Regions {
         &self.table
     }
 
-    /// Revokes a region: when this returns, peers have no access to the region. If the table
-    /// [keeps its memory alive](MemoryTable::keeps_alive), operations of this side continue to use
-    /// the region. Otherwise this call deregisters it.
+    /// Revokes a region: when this returns, peers have no access to the region. If the table [keeps
+    /// the region's memory alive](MemoryTable::keeps_alive), operations of this side continue to
+    /// use the region. Otherwise this call deregisters the region.
     ///
     /// Does nothing in a forked child.
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::deregister`].
+    /// Returns the errors of [`MemoryTable::deregister`].
     pub fn revoke(&self, region: RegionId) -> Result<(), RegisterError> {
         if self.home.check().is_err() {
             return Ok(());
@@ -62,14 +62,14 @@ impl Regions {
         Ok(())
     }
 
-    /// Deregisters a region. If the table keeps its memory alive and operations or receives use the
-    /// region, this call only revokes it. The runtime then deregisters it when the last of these
-    /// operations and receives has ended.
+    /// Deregisters a region. If operations or receives use the region, and the table keeps the
+    /// region's memory alive, this call only revokes the region. The runtime then deregisters the
+    /// region when the last of these operations and receives has ended.
     ///
     /// Does nothing in a forked child.
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::deregister`].
+    /// Returns the errors of [`MemoryTable::deregister`].
     pub fn release(&self, region: RegionId) -> Result<(), RegisterError> {
         if self.home.check().is_err() {
             return Ok(());
@@ -240,8 +240,8 @@ impl Driver {
     }
 }
 
-/// Most records and connections that a call searches for a region immediately. Searching them takes
-/// about a microsecond.
+/// Maximum number of records and connections that a call searches for a region immediately.
+/// Searching them takes about a microsecond.
 const VISITED_AT_ONCE: u32 = 64;
 
 /// Shortest interval in nanoseconds between searches for regions in use. A small operation ends in

@@ -47,12 +47,13 @@ pub struct RuntimeConfig {
     /// Whether a progress thread drives the endpoint while no thread of the application drives it.
     /// Without a progress thread, the endpoint makes progress only during calls of the application.
     pub progress_thread: bool,
-    /// The processor that the progress thread is pinned to, numbered as in the kernel. `None`: any.
+    /// The processor that the progress thread is pinned to, numbered as in the kernel. `None` means
+    /// any processor.
     pub progress_processor: Option<usize>,
-    /// Most operations and receives with a handle at one time. Each takes 40 bytes.
+    /// Maximum number of operations and receives with a handle at one time. Each takes 40 bytes.
     pub handles_max: u32,
-    /// Most operations that may wait at one time until the thread inside the engine posts them,
-    /// including operations that wait for room in a queue.
+    /// Maximum number of operations that may wait at one time until the thread inside the engine
+    /// posts them, including operations that wait for room in a queue.
     pub submissions_max: u32,
     /// Limits of memory regions and protection domains.
     pub regions: TableLimits,
@@ -66,7 +67,7 @@ impl RuntimeConfig {
     /// Returns the defaults, with a progress thread, and seeds from the kernel.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn from_entropy() -> io::Result<Self> {
         Ok(Self {
             engine: EngineConfig::default(),
@@ -81,11 +82,11 @@ impl RuntimeConfig {
         })
     }
 
-    /// Checks that every setting is in its valid range, so that the endpoint uses exactly these
+    /// Checks that every setting is in its valid range. The endpoint then uses exactly these
     /// values.
     ///
     /// # Errors
-    /// [`SettingError`] names the setting and its range.
+    /// Returns [`SettingError`], which names the setting and its range.
     pub fn check(&self) -> Result<(), SettingError> {
         let within =
             |setting, value: u32, wanted| SettingError::unless_within(setting, &value, &wanted);
@@ -159,8 +160,8 @@ pub enum Doorbell {
 ///
 /// Threads of the application drive the engine inside their own calls that post, poll or wait. At
 /// other times, a progress thread drives it. Any thread may call any method. Methods do not wait
-/// for the thread inside the engine, unless their description says so. They take locks that threads
-/// hold for a few instructions.
+/// for the thread inside the engine, unless their description says so. Methods take only locks that
+/// other threads hold for a few instructions.
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
@@ -277,7 +278,7 @@ impl Runtime {
     /// Checks that the calling process is the one that created the endpoint.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn check_process(&self) -> Result<(), Forked> {
         self.shared.home.check()
@@ -354,7 +355,7 @@ impl Runtime {
     /// [`Runtime::ring_deferred`].
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn ring(&self, source: &Arc<dyn WorkSource>) -> Result<(), Forked> {
         let shared = &*self.shared;
@@ -374,8 +375,9 @@ impl Runtime {
         {
             let more = inside.with(|driver| driver.ring(host, source));
             if action.counts_as_poll() {
-                // Record a poll at the time of the last call. Without this, an application that
-                // adds work for long before it polls again would not count as polling.
+                // Record that the application polled at the time of its last call. Without this, an
+                // application that adds work for long before it polls again would not count as
+                // polling.
                 host.looked_at.store(host.polled_at.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             shared.leave(inside, more);
@@ -391,7 +393,7 @@ impl Runtime {
     /// acknowledgements.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn send_out(&self, source: &Arc<dyn WorkSource>) -> Result<(), Forked> {
         let source = Arc::clone(source);
         self.shared.command(move |driver, host, now, memory| {
@@ -400,10 +402,10 @@ impl Runtime {
     }
 
     /// Takes work from the sources whose doorbells [`Runtime::ring`] has deferred. A poll that
-    /// found something must call this.
+    /// found something does not drive the engine, so it must call this function.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn ring_deferred(&self) -> Result<(), Forked> {
         self.shared.home.check()?;
@@ -440,7 +442,7 @@ impl Runtime {
     /// engine, returns at once, because that thread makes the progress. Never blocks.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn drive(&self) -> Result<Drive, Forked> {
         let shared = &*self.shared;
@@ -454,7 +456,7 @@ impl Runtime {
     /// the policy. A poll that finds something must call [`Runtime::on_found`].
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn poll(&self) -> Result<Drive, Forked> {
         let shared = &*self.shared;
@@ -465,7 +467,8 @@ impl Runtime {
         Ok(outcome)
     }
 
-    /// Records that a poll found something without driving the engine.
+    /// Records that a poll of the application found something, although the poll did not drive the
+    /// engine.
     #[inline]
     pub fn on_found(&self) {
         self.shared.waits.on_found();
@@ -474,7 +477,7 @@ impl Runtime {
     /// Runs `work` inside the engine and waits for its result. Meant for the control path.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn control<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
@@ -488,7 +491,7 @@ impl Runtime {
     /// `interest` may have occurred.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn wait<R>(
         &self,
         interest: Interest<'_>,
@@ -562,7 +565,7 @@ impl Runtime {
     /// Removes a datagram port from an IP multicast group.
     ///
     /// # Errors
-    /// [`AuxiliaryError::Port`] if there is no such port.
+    /// Returns [`AuxiliaryError::Port`] if there is no such port.
     pub fn leave_group(&self, port: DatagramPort, group: IpAddr) -> Result<(), AuxiliaryError> {
         let leave =
             move |driver: &mut Driver, host: &RuntimeHost, _now, _memory: &TurnAccess<'_>| {
@@ -590,10 +593,10 @@ impl Runtime {
         })?
     }
 
-    /// Closes the redirect port at an address. Returns false if there is none.
+    /// Closes the redirect port at an address. Returns false if there is no such port.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn close_redirect_port(&self, address: SocketAddr) -> Result<bool, Forked> {
         self.shared
             .command(move |driver, host, _now, _memory| driver.close_redirect_port(host, address))
@@ -602,7 +605,7 @@ impl Runtime {
     /// Closes a datagram port and removes it from its groups.
     ///
     /// # Errors
-    /// [`AuxiliaryError::Port`] if there is no such port.
+    /// Returns [`AuxiliaryError::Port`] if there is no such port.
     pub fn close_datagram_port(&self, port: DatagramPort) -> Result<(), AuxiliaryError> {
         let close =
             move |driver: &mut Driver, host: &RuntimeHost, _now, _memory: &TurnAccess<'_>| {
@@ -617,7 +620,7 @@ impl Runtime {
     /// 2^63 on are reserved for the runtime.
     ///
     /// # Errors
-    /// The error of the system call that failed, or `InvalidInput` for a reserved key.
+    /// Returns the error of the system call that failed, or `InvalidInput` for a reserved key.
     pub fn watch_descriptor(
         &self,
         fd: BorrowedFd<'_>,
@@ -628,12 +631,12 @@ impl Runtime {
     }
 
     /// Watches a listener like [`Runtime::watch_descriptor`], but edge-triggered: the runtime calls
-    /// the hooks once for each arrival, and they must accept until no connection is waiting. The
-    /// reason is a process that has no free descriptor and therefore cannot accept. With
-    /// level-triggered watching, every turn would call the hooks, and a thread would never sleep.
+    /// the hooks once for each arrival, and the hooks must accept until no connection is waiting.
+    /// The reason: a process without a free descriptor cannot accept. With level-triggered
+    /// watching, every turn of such a process would call the hooks, and a thread would never sleep.
     ///
     /// # Errors
-    /// The errors of [`Runtime::watch_descriptor`].
+    /// Returns the errors of [`Runtime::watch_descriptor`].
     pub fn watch_listener(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
         self.watch(key, |auxiliary| auxiliary.watch_arrivals(fd, key))
     }
@@ -667,7 +670,7 @@ impl Runtime {
     /// descriptor.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn leave_links(&self) -> Result<(), Forked> {
         self.check_process()?;
         self.shared.host.polled_at.store(0, Ordering::Relaxed);
@@ -684,7 +687,7 @@ impl Runtime {
     /// Returns the counters of the runtime.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn counters(&self) -> Result<RuntimeCounters, Forked> {
         let mut counters = self.shared.command(|driver, _host, _now, _memory| driver.counters)?;
         self.shared.outside.add_to(&mut counters);
@@ -796,9 +799,9 @@ impl Shared {
         }
     }
 
-    /// Makes turns until there is nothing more to do, and leaves the cell. Wakes the threads that
-    /// wait for results of these turns after the last turn, and also between turns. `worked`: the
-    /// caller has already done work inside. Also returns whether the caller or a turn did work.
+    /// Makes turns until there is nothing more to do, and leaves the cell. After each turn, wakes
+    /// the threads that wait for its results. `worked`: the caller has already done work inside.
+    /// Also returns whether the caller or a turn did work.
     #[inline]
     fn take_turns(
         &self,
@@ -827,7 +830,7 @@ impl Shared {
             outcome = Drive::Exhausted;
         }
         if caller == Caller::Application && outcome == Drive::Exhausted {
-            // This thread has used up its rounds, so another thread must continue.
+            // This thread has made as many turns as it may, so another thread must continue.
             self.host.call_watch();
         }
         (outcome, worked)
@@ -861,7 +864,7 @@ impl Shared {
             }
             let answer = lock(slot);
             // Look again after a time limit. The thread inside the engine may leave without running
-            // the command, when it has used up its rounds.
+            // the command, when it has made as many turns as it may.
             let (mut answer, _) = answered
                 .wait_timeout_while(answer, COMMAND_LOOK, |answer| answer.is_none())
                 .unwrap_or_else(PoisonError::into_inner);
@@ -956,12 +959,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Most turns of one inline drive. A thread that posts or polls therefore spends at most 8 turns on
-/// frames of other connections.
+/// Maximum number of turns that a thread makes when it posts or polls. So such a thread spends at
+/// most 8 turns on frames of other connections.
 pub(crate) const ROUNDS_INLINE: u32 = 8;
 
-/// Most turns of one drive by a thread that has nothing else to do. After these turns, the thread
-/// checks whether it should stop.
+/// Maximum number of turns that a thread makes without a break if it has nothing else to do. After
+/// these turns, the thread checks whether it should stop.
 const ROUNDS_MAX: u32 = 64;
 
 /// Longest time in nanoseconds for which a thread with urgent work waits for the thread inside the

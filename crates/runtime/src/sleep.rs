@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::timer::Timer;
 
 /// The objects on which the thread on watch sleeps: the descriptors of all links, an epoll set of
-/// other descriptors, a timer, and a descriptor by which other threads call it.
+/// other descriptors, a timer, and a descriptor by which other threads wake it.
 ///
 /// The descriptors of links are polled with `ppoll`, not with epoll, for three reasons. An endpoint
 /// has at most 16 links, and for so few both cost the same. When a link starts to wait for room to
@@ -94,16 +94,16 @@ impl Sleeper {
         self.call.raise();
     }
 
-    /// Sleeps until one of these happens: a link has frames or has room again, another thread
-    /// calls, a signal handler has run, or `limit_ns` nanoseconds have passed (`None`: no limit).
-    /// Returns false if the limit ended the sleep.
+    /// Sleeps until one of these happens: a link has frames or has room again, another thread wakes
+    /// this thread, a signal handler has run, or `limit_ns` nanoseconds have passed (`None`: no
+    /// limit). Returns false if the limit ended the sleep.
     pub(crate) fn sleep(&self, limit_ns: Option<u64>) -> bool {
         !matches!(self.sleep_beside(limit_ns, None, &mut Others::none()), Ok(Slept::Limit))
     }
 
     /// Sleeps like [`Sleeper::sleep`], until a time of `clock` or until one of `others` is ready.
     /// If one of `others` is ready, `revents` shows for what each of them is ready. Only the thread
-    /// on watch may call this, because there is one timer.
+    /// on watch may call this, because there is only one timer.
     pub(crate) fn sleep_until(
         &self,
         clock: &Clock,
@@ -223,10 +223,10 @@ pub(crate) enum Slept {
     Not,
     /// The limit has passed.
     Limit,
-    /// An interval in which frames stay unread (moderation) has ended, or another thread's call
-    /// ended it.
+    /// An interval in which frames stay unread (moderation) has ended, or another thread has woken
+    /// this thread during the interval.
     Interval,
-    /// A link has frames or room, or another thread called.
+    /// A link has frames or room, or another thread has woken this thread.
     Come,
     /// This many of the application's descriptors are ready.
     Others(usize),
@@ -250,8 +250,8 @@ impl<'a> Others<'a> {
         Self { fds, signals: None, asleep: None }
     }
 
-    /// Creates an empty set. The wait then ends only by the event in the engine, the time limit, or
-    /// a signal handler.
+    /// Creates an empty set. With this set, only the event of the engine, the time limit or a
+    /// signal handler ends the wait.
     pub fn none() -> Self {
         Self::new(&mut [])
     }
@@ -264,8 +264,9 @@ impl<'a> Others<'a> {
     }
 
     /// Replaces the signal mask of the thread with `blocked` only while the thread sleeps. If a
-    /// signal that `blocked` does not contain is pending, it ends the sleep. Polling the
-    /// descriptors needs no additional system call.
+    /// signal that `blocked` does not contain is pending, it ends the sleep. A thread that spins
+    /// without descriptors makes no system call for the mask, unlike with
+    /// [`Others::with_signals`].
     #[must_use]
     pub fn with_signals_asleep(self, blocked: &'a libc::sigset_t) -> Self {
         Self { asleep: Some(blocked), ..self }
@@ -338,14 +339,14 @@ const OWN_FDS: usize = LINKS_MAX * FDS_PER_LINK + 3;
 /// Number of descriptors of the application up to which a sleep needs no allocation.
 const OTHERS_INLINE: usize = 8;
 
-/// Most descriptors of one link.
+/// Maximum number of descriptors of one link.
 pub(crate) const FDS_PER_LINK: usize = 2;
 
 /// Interval in nanoseconds at which a link without descriptors is polled. Polling at this rate
 /// costs 1 % of a core.
 const UNWATCHED_LINK_NS: u64 = 100_000;
 
-/// Most nanoseconds by which a precise sleep may end after its timeout.
+/// A precise sleep may end at most this many nanoseconds after its timeout.
 const SLACK_NS: libc::c_ulong = 1000;
 
 /// Makes all sleeps of the calling thread precise. Without this, the kernel may add 50 µs to every
@@ -394,8 +395,8 @@ pub(crate) fn is_real_time() -> bool {
     matches!(class & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO | libc::SCHED_RR)
 }
 
-/// Returns unpredictable bytes from the kernel. `BYTES` is at most 256: `getrandom` returns so few
-/// without a short read.
+/// Returns unpredictable bytes from the kernel. `BYTES` is at most 256, because `getrandom` never
+/// returns fewer bytes than requested up to this number.
 pub(crate) fn entropy<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0_u8; BYTES];
     // SAFETY: the kernel writes at most that many bytes.
@@ -434,7 +435,7 @@ mod tests {
         let soon = clock.now().after_ns(2_000_000);
         sleeper.call();
         assert_eq!(sleep(soon).expect("no signal"), Slept::Come);
-        // The timer is still set from the earlier sleep.
+        // The timer is still set for `soon`. It must not end this sleep, which lasts until `later`.
         let later = clock.now().after_ns(8_000_000);
         assert_eq!(sleep(later).expect("no signal"), Slept::Limit);
         assert!(clock.now() >= later);

@@ -55,9 +55,9 @@ pub trait WorkSource: Send + Sync {
 /// The result of taking work from a source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Posted {
-    /// Pieces of work taken. If the source has raised a [`Mark`](crate::Mark), this must be at
-    /// least 1. With 0, the runtime would treat the turn as a turn without work, and would not wake
-    /// the threads that wait for the mark.
+    /// Number of pieces of work that the engine took from the source. If the source has raised a
+    /// [`Mark`](crate::Mark), this number must be at least 1. With 0, the runtime would treat the
+    /// turn as a turn without work, and would not wake the threads that wait for the mark.
     pub count: u32,
     /// Whether work is left in the source.
     pub rest: Rest,
@@ -66,7 +66,7 @@ pub struct Posted {
 /// Whether work is left in a source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rest {
-    /// No work is left, or all work that is left must wait for the next ring of the doorbell.
+    /// No work is left, or all work that is left must wait until the doorbell is rung again.
     Nothing,
     /// Work is left for which the engine has no room. The engine asks the source again after each
     /// turn with work. If a thread makes room in another way, for example by polling a completion
@@ -76,7 +76,7 @@ pub enum Rest {
     More,
 }
 
-/// The time at which to send the work for which a thread rings.
+/// When to send the work for which a thread has rung the doorbell.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RingAction {
     /// Send it at once.
@@ -88,9 +88,10 @@ pub(crate) enum RingAction {
 }
 
 impl RingAction {
-    /// Returns whether the ring counts as a poll, so that the application still counts as polling.
-    /// Such a ring flushes deferred work: the thread has added much work without a poll, and will
-    /// probably poll when it has added all its work.
+    /// Returns whether ringing the doorbell counts as a poll, given this decision. Only a ring that
+    /// flushes deferred work counts: its thread has added much work without a poll, and will
+    /// probably poll when it has added all its work. Until then, the application must still count
+    /// as polling.
     pub(crate) fn counts_as_poll(self) -> bool {
         self == Self::Flush
     }
@@ -102,7 +103,8 @@ pub struct SourceDoorbell {
     /// The source is in the ring of [`Doorbells`], or the thread that set this flag is about to put
     /// the source there.
     is_rung: AtomicBool,
-    /// Number of deferred rings since the engine last took work from the source.
+    /// How many times a thread has rung the doorbell and deferred the work, since the engine last
+    /// took work from the source.
     deferred: AtomicU32,
     /// The source is in [`Sources::waiting`]. Only the thread inside the engine changes this flag.
     is_waiting: AtomicBool,
@@ -114,9 +116,9 @@ impl SourceDoorbell {
         Self::default()
     }
 
-    /// Decides when to send the work for which a thread rings. If no work of the source is
-    /// outstanding, or the application does not poll, the work is sent at once. Otherwise the work
-    /// may wait for the next poll, which sends all deferred work in one batch.
+    /// Decides when to send the work for which a thread rings the doorbell. If no work of the
+    /// source is outstanding, or the application does not poll, the work is sent at once. Otherwise
+    /// the work may wait for the next poll, which sends all deferred work in one batch.
     pub(crate) fn ring_action(&self, is_idle: bool, polls: impl FnOnce() -> bool) -> RingAction {
         if is_idle || !polls() {
             return RingAction::Now;
@@ -198,7 +200,7 @@ impl Sources {
     }
 
     /// Makes the next turn ask the waiting sources. The driver calls this when work has left the
-    /// engine without the arrival of a frame, because that makes room.
+    /// engine without the arrival of a frame, because this makes room, too.
     pub(crate) fn ask_again(&mut self) {
         self.has_more |= !self.waiting.is_empty();
     }
@@ -250,11 +252,13 @@ impl fmt::Debug for dyn WorkSource {
     }
 }
 
-/// Number of deferred rings after which the work is sent without waiting for the next poll: as many
-/// small pieces of work as one system call sends.
+/// When a thread rings the doorbell this many times without a poll in between, the deferred work is
+/// sent without waiting for the next poll. One system call sends about this many small pieces of
+/// work.
 const RUNG_AT_ONCE: u32 = 16;
 
-/// Most pieces of work taken from one source before the engine takes work from the next source.
+/// Maximum number of pieces of work taken from one source before the engine takes work from the
+/// next source.
 const PULLED_MAX: u32 = 256;
 
 /// Capacity of [`Doorbells`], in sources. When the ring is full, a thread that rings waits until
@@ -351,7 +355,7 @@ mod tests {
     }
 }
 
-/// Model: two threads add work and ring, in every interleaving. To run it:
+/// Model: two threads add work and ring the doorbell, in every interleaving. To run it:
 ///
 /// ```sh
 /// ./x loom

@@ -35,8 +35,8 @@ pub enum Posting {
     Operation(Operation),
     /// A buffer for a message.
     Receive(Receive),
-    /// A buffer for a message. A slot of the status table reports the buffer instead of a
-    /// completion.
+    /// A buffer for a message. When a message has arrived in the buffer, a slot of the status table
+    /// reports this, and no completion does.
     Followed {
         /// The buffer.
         receive: Receive,
@@ -45,12 +45,12 @@ pub enum Posting {
     },
     /// A request together with the buffer for its answer. The engine posts both together, or
     /// refuses both. If several threads send requests, each answer therefore arrives in the buffer
-    /// that belongs to its request. A slot of the status table reports the buffer, like for
-    /// [`Posting::Followed`].
+    /// that belongs to its request. A slot of the status table reports the arrival of the answer,
+    /// like for [`Posting::Followed`].
     Call {
         /// The buffer.
         receive: Receive,
-        /// The slot that reports the buffer.
+        /// The slot that reports the arrival of the answer.
         status: u32,
         /// The request.
         operation: Operation,
@@ -186,8 +186,8 @@ impl Submissions {
     /// Keeps the memory of a list for reuse.
     fn give_back(&self, list: Option<Box<StoredPieces>>) {
         if let Some(list) = list {
-            // If there is no room, the memory is freed. That is rare: more threads than there are
-            // places must have been refused at the same time.
+            // If there is no room, the memory is freed. This rarely happens: there must be more
+            // lists at a time than places, because `push` refused many threads at the same time.
             let _full = self.spare_lists.push(list);
         }
     }
@@ -219,8 +219,8 @@ impl Submissions {
 #[derive(Debug)]
 pub(crate) struct HeldBack {
     /// Has room for all places of [`Submissions`], so that [`HeldBack::drain`] always empties the
-    /// ring. Direct postings can then follow in order. No posting waits for a posting of another
-    /// connection.
+    /// ring. After that, the thread inside the engine can post directly, without overtaking a
+    /// submission. No posting waits for a posting of another connection.
     waiting: VecDeque<Submission>,
     /// Connection, class and reason of each submission for which there was no room at the last
     /// attempt.
@@ -252,16 +252,16 @@ impl HeldBack {
         Self { waiting, blocked, without_memory: Vec::new() }
     }
 
-    /// Returns a connection that must be closed: the engine refused one of its operations, because
-    /// local memory went away after the operation was handed over. The caller must call this until
-    /// it returns `None`.
+    /// Returns a connection that must be closed, because the engine refused one of its operations:
+    /// the local memory of the operation could no longer be accessed. The caller must call this
+    /// until it returns `None`.
     #[inline]
     pub(crate) fn take_without_memory(&mut self) -> Option<ConnectionHandle> {
         self.without_memory.pop()
     }
 
-    /// If an earlier posting waits that this posting must not overtake, returns the reason for
-    /// which that posting waits. Otherwise returns `None`. The result is valid right after
+    /// Returns the reason for which an earlier posting waits, if `posting` must not overtake that
+    /// posting. Returns `None` if no such posting waits. The result is valid right after
     /// [`HeldBack::drain`], or if no submission waits.
     #[inline]
     pub(crate) fn reason_to_wait(
@@ -272,8 +272,8 @@ impl HeldBack {
         if self.waiting.is_empty() { None } else { self.obstacle(connection, posting.class()) }
     }
 
-    /// If a submission waits that this class must not overtake, returns the reason for which it
-    /// waits. Otherwise returns `None`.
+    /// Returns the reason for which a submission waits that a posting of this class must not
+    /// overtake. Returns `None` if no such submission waits.
     fn obstacle(&self, connection: ConnectionHandle, class: Class) -> Option<PostError> {
         let mut blocked = self.blocked.iter();
         blocked.find(|it| it.0 == connection && class.follows(it.1)).map(|it| it.2)
@@ -288,7 +288,7 @@ impl HeldBack {
         }
     }
 
-    /// Returns whether no submission waits, neither held back nor in the ring.
+    /// Returns whether no submission is held back and none is in the ring.
     #[inline]
     pub(crate) fn is_idle(&self, submissions: &Submissions) -> bool {
         self.waiting.is_empty() && submissions.ring.is_empty()
@@ -422,7 +422,7 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
             (operation.context, operation.request.completion_kind(), length)
         }
         Posting::Receive(receive) => (receive.context, CompletionKind::Receive, 0),
-        // A receive with a slot is reported only in the slot, not by a completion.
+        // Only the slot reports a receive with a slot; no completion reports it.
         Posting::Followed { status: slot, .. } => return status.fail(*slot, error),
         Posting::Call { status: slot, operation, .. } => {
             if let Some(slot) = operation.status {

@@ -64,12 +64,12 @@ impl Runtime {
     ///
     /// * While its `spin_budget` lasts, the task wakes itself at once.
     /// * After that, an event wakes the task. For this, `enlist` gets the waker, and must make sure
-    ///   that every event after its call wakes the task.
+    ///   that every event after the call of `enlist` wakes the task.
     ///
     /// If the runtime has no progress thread, the task polls for the whole wait.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn poll_wait<R>(
         &self,
@@ -126,7 +126,7 @@ impl Runtime {
     /// * The runtime has no progress thread.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn arm(&self) -> Result<bool, Forked> {
         let shared = &*self.shared;
         shared.home.check()?;
@@ -145,7 +145,7 @@ impl Runtime {
     /// Makes the descriptor unreadable again.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn drain(&self) -> Result<(), Forked> {
         self.shared.home.check()?;
         self.shared.host.descriptor.lower();

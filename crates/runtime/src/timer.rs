@@ -11,10 +11,10 @@ use delivery::Instant;
 /// stays set.
 ///
 /// The timeout of `ppoll` would cost more, because `ppoll` sets and cancels it in each sleep. If
-/// that timeout is the earliest timer of the processor, this costs 9 µs of processor time on a
-/// virtual machine, half as much as the rest of a sleep. A thread that sleeps until each answer
-/// arrives would pay this in each sleep. Its earliest timer is the probe timeout of its connection,
-/// which moves with each answer.
+/// that timeout is the earliest timer of the processor, setting and cancelling it costs 9 µs of
+/// processor time on a virtual machine, half as much as the rest of a sleep. A thread that sleeps
+/// until each answer arrives would pay this in each sleep. Its earliest timer is the probe timeout
+/// of its connection, which moves with each answer.
 ///
 /// Because the timer stays set, it may expire too early for a later sleep. That sleep then reads
 /// the clock once and continues.

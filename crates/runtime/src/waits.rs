@@ -26,7 +26,8 @@ pub(crate) struct Waits {
     /// Decides from the arrival of frames whether the thread on watch receives them at intervals.
     moderation: Mutex<Moderation>,
     spinning: Spinning,
-    /// Time in nanoseconds since which polls of the application have found nothing; 0 if unknown.
+    /// Time in nanoseconds from which on all polls of the application have found nothing; 0 if
+    /// unknown.
     polls_idle_since: AtomicU64,
     /// Earliest time in nanoseconds at which a polling thread that finds nothing checks whether it
     /// is in a real-time scheduling class.
@@ -63,7 +64,8 @@ impl Waits {
         }
     }
 
-    /// Records that a poll of the application found something without driving the engine.
+    /// Records that a poll of the application found something, although the poll did not drive the
+    /// engine.
     #[inline]
     pub(crate) fn on_found(&self) {
         if self.polls_idle_since.load(Ordering::Relaxed) != 0 {
@@ -133,7 +135,7 @@ impl Published {
 pub(crate) struct Spin {
     started_at: Instant,
     now: Instant,
-    /// Nanoseconds for which the thread spins.
+    /// The thread spins for at most this many nanoseconds.
     limit_ns: u64,
     deadline: Instant,
     looks: u32,
@@ -187,18 +189,18 @@ impl Spin {
         goes_on
     }
 
-    /// Records that a look has found what the thread waits for.
+    /// Records that a look has found the event for which the thread waits.
     pub(crate) fn found(&self, shared: &Shared) {
-        // If the first look found it, the thread did not wait. Do not record such a wait, because
-        // it does not show how long to spin.
+        // If the first look found the event, the thread did not wait. Do not record such a wait,
+        // because it does not show how long to spin.
         if self.looks > 0 {
             let took_ns = self.now.since_ns(self.started_at);
             shared.waits.application.on_waited(took_ns, self.limit_ns, false);
         }
     }
 
-    /// Records that what the thread waits for has arrived. `has_slept`: the thread slept during the
-    /// wait.
+    /// Records that the event for which the thread waits has occurred. `has_slept`: the thread
+    /// slept during the wait.
     #[cold]
     pub(crate) fn came(&self, shared: &Shared, has_slept: bool) {
         let took_ns = shared.host.clock.now().since_ns(self.started_at);
@@ -222,7 +224,7 @@ impl Shared {
         looking.slept_interval = slept == Slept::Interval;
         looking.has_slept |= !matches!(slept, Slept::Not | Slept::Interval);
         if looking.has_slept {
-            // If the thread slept without a look before, its limit is not set yet.
+            // If the thread slept before its first look, `limit_ns` is not set yet.
             looking.limit_ns.get_or_insert_with(|| self.waits.server.spin_limit_ns());
         }
     }
@@ -236,7 +238,8 @@ impl Shared {
         }
         let frames_before = self.host.frames.load(Ordering::Relaxed);
         let (outcome, worked) = self.drive_all();
-        // After this call, the caller checks for what it waits for, so clear the flag.
+        // After this call, the caller checks for the event for which it waits. So clear the flag
+        // that requests this check.
         self.host.must_look.store(false, Ordering::Relaxed);
         let frames = self.host.frames.load(Ordering::Relaxed) - frames_before;
         self.on_looked(frames, std::mem::take(&mut looking.slept_interval));
@@ -352,7 +355,8 @@ impl Shared {
         let Waits { polling, polls_idle_since, .. } = &self.waits;
         let away_ns = now.since_ns(before);
         if away_ns >= self.waits.sleep_cost_ns() {
-            // The thread computed, or the kernel descheduled it.
+            // Between the two polls, the thread ran other code, or the kernel descheduled it.
+            // Record only the second case.
             if was_preempted() && before != Instant(0) {
                 self.waits.for_all(|policy| policy.on_descheduled(now, away_ns));
             }
@@ -471,7 +475,8 @@ mod tests {
 
     use crate::runtime::{Runtime, RuntimeConfig};
 
-    /// Reads of one word may arrive at the rate of a stream, but a peer waits for each answer.
+    /// Reads of one word may arrive at the rate of a stream, but a peer waits for each answer. So
+    /// the thread must not leave such requests unread for an interval.
     #[test]
     fn requests_that_peers_wait_for_are_no_stream() {
         let mut config = RuntimeConfig::from_entropy().expect("the kernel has entropy");

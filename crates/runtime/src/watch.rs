@@ -40,8 +40,8 @@ impl Shared {
     }
 
     /// Flushes pending acknowledgements and sleeps until a link has frames or room, a timer
-    /// expires, another thread calls, or `deadline` passes. Only the thread on watch may call this,
-    /// right after it drove the engine.
+    /// expires, another thread wakes this thread, or `deadline` passes. Only the thread on watch
+    /// may call this, right after it drove the engine.
     pub(crate) fn sleep_on_links(&self, deadline: Option<Instant>) -> Slept {
         // Whatever ends the sleep, including an error, the caller drives the engine again.
         self.sleep_on_links_beside(deadline, &mut Others::none()).unwrap_or(Slept::Come)
@@ -51,7 +51,7 @@ impl Shared {
     /// ready.
     ///
     /// # Errors
-    /// The errors of `ppoll`.
+    /// Returns the errors of `ppoll`.
     pub(crate) fn sleep_on_links_beside(
         &self,
         deadline: Option<Instant>,
@@ -63,8 +63,8 @@ impl Shared {
         if !(is_moderated && was_moderated) {
             self.host.is_parting.store(true, Ordering::Relaxed);
             let (outcome, worked) = self.drive_all();
-            // The turn may have fulfilled what this thread waits for. No other thread would wake it
-            // for that.
+            // The event for which this thread waits may have occurred in this turn. No other thread
+            // would wake this thread for it.
             if outcome != Drive::Drove || worked && deadline.is_some() {
                 return Ok(Slept::Not);
             }
@@ -76,7 +76,7 @@ impl Shared {
         self.host.armed_until.store(until.0.max(1), Ordering::SeqCst);
         // Other threads may have left the engine before they could see `armed_until`, and did not
         // wake this thread. After this call, this thread sees the values of `is_unfinished` and
-        // `turn_due` that they stored.
+        // `turn_due` that those threads stored.
         self.cell.pass();
         let must_turn = self.host.must_look.swap(false, Ordering::Relaxed)
             | self.host.is_unfinished.swap(false, Ordering::SeqCst)

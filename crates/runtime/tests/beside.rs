@@ -27,8 +27,8 @@ fn with_polling(polling: Polling, progress_thread: bool) -> Side {
     Side::with(config)
 }
 
-/// Creates three sides. A thread that waits sleeps at once on the first, sleeps after a while on
-/// the second, and always spins on the third.
+/// Creates three endpoints. The waiting threads of the first sleep at once, those of the second
+/// sleep after a while, and those of the third always spin.
 fn sides() -> [Side; 3] {
     let polls = [Polling::NEVER, Polling::ADAPTIVE, Polling::for_at_most(Duration::from_hours(1))];
     polls.map(|polling| with_polling(polling, true))
@@ -163,7 +163,8 @@ fn each_thread_is_woken_for_what_is_raised_inside_the_engine_outside_of_it_and_b
     }
 }
 
-/// One of the two threads sleeps on the links, and the other does not.
+/// One of the two threads sleeps on the links, and the other sleeps on a descriptor by which
+/// threads wake it. A signal must end both sleeps.
 #[test]
 fn a_signal_that_is_handled_ends_the_sleep() {
     handle(libc::SIGUSR1);

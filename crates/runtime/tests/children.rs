@@ -45,7 +45,7 @@ fn in_child(work: impl FnOnce() -> bool) -> libc::pid_t {
             // SAFETY: sets a timer of the process.
             unsafe { libc::alarm(60) };
             let is_true = work();
-            // SAFETY: same reason as for `fork` above.
+            // SAFETY: ends the child without the parent's exit handlers.
             unsafe { libc::_exit(i32::from(!is_true)) }
         }
         child => {
@@ -109,7 +109,8 @@ fn a_child_does_not_keep_the_addresses_of_its_parents_links() {
     addresses.extend(others.iter().map(|other| other.local_addr().expect("it is bound")));
     let (ours, theirs) = UnixStream::pair().expect("two sockets");
     let child = in_child(|| {
-        // The child shows that it runs, and continues until the parent has checked.
+        // The child shows that it runs, and then waits until the parent has tried to bind the
+        // addresses again.
         (&theirs).write_all(b"x").is_ok() && (&theirs).read_exact(&mut [0]).is_ok()
     });
     (&ours).read_exact(&mut [0]).expect("the child runs");

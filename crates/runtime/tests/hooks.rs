@@ -174,7 +174,8 @@ fn a_machine_that_wants_a_call_at_a_time_is_called_once_it_has_come() {
             at
         };
         let at = runtime.control(set).expect("not forked");
-        // The progress thread sleeps until `at`, although nothing else happens.
+        // Only the time `at` ends the sleep of the progress thread. The call must not come before
+        // `at`.
         assert!(awaited.recv().expect("it is called") >= at);
         assert!(awaited.try_recv().is_err(), "once");
     }

@@ -129,7 +129,7 @@ struct Noting {
     watched: Option<UnixStream>,
     sender: Sender<u64>,
     progress: Progress,
-    /// Number of the following turns that report more work.
+    /// In this many further turns, the machine reports that it has more to do.
     more: u32,
     turns: Arc<AtomicU32>,
     /// Nanoseconds after which the machine wants its next turn; 0 if it wants none. A thread
@@ -330,7 +330,8 @@ fn a_time_that_a_call_has_set_is_kept_by_threads_that_sleep_without_descriptors(
             machine.progress.due
         };
         let due = side.runtime.with_machine(id, set).expect("it is attached");
-        // The application sleeps in `recv`, and makes no call of the runtime.
+        // The application sleeps in `recv` and makes no call of the runtime. So the progress thread
+        // must make the turn at `due`.
         assert!(times.recv().expect("its time comes") >= due.0);
     }
     let set = |machine: &mut Noting, _: &MemoryAccess<'_>, now: Instant| {

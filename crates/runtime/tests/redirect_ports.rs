@@ -24,7 +24,8 @@ const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Environment variable that passes the address of the redirect port to the other process.
 const REDIRECT_PORT: &str = "ETHERNOT_TEST_REDIRECT_PORT";
 
-/// Creates an endpoint in a slot of its own.
+/// Creates an endpoint, and claims a slot (a part of the queue pair numbers of the host) for it.
+/// Also returns the number of the slot.
 fn in_a_slot(random: u16) -> (Side, u16) {
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
     config.progress_thread = false;

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use link::{Link, UdpConfig, UdpLink};
 use runtime::{Runtime, RuntimeConfig};
 
-/// Signals that programs use: timers, terminals, language runtimes, and faults sent by other
+/// Signals that programs handle: from timers, terminals, child processes, profilers and other
 /// processes.
 const SIGNALS: [libc::c_int; 6] =
     [libc::SIGALRM, libc::SIGUSR1, libc::SIGINT, libc::SIGTERM, libc::SIGCHLD, libc::SIGPROF];
@@ -17,7 +17,7 @@ fn a_signal_to_the_process_is_never_taken_by_the_progress_thread() {
     // SAFETY: the allocator works in a child, and the child ends without the parent's exit
     // handlers.
     match unsafe { libc::fork() } {
-        // SAFETY: same reason as for `fork` above.
+        // SAFETY: ends the child without the parent's exit handlers.
         0 => unsafe { libc::_exit(i32::from(!is_left_to_the_program())) },
         child => {
             assert!(child > 0, "no process could be made");

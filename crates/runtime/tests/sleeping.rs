@@ -14,7 +14,7 @@ use semantics::{Operation, OperationFlags, Request};
 const READS: u64 = 2000;
 
 /// Each read of a link is a system call. For a thread that sleeps, these calls are most of the cost
-/// of an operation.
+/// of an operation, so it should make few of them.
 #[test]
 fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
@@ -56,7 +56,7 @@ fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
 }
 
 /// While the thread sleeps, the progress thread is on watch. The progress thread does not know that
-/// deferred work waits.
+/// deferred work waits, so the thread must send this work before it sleeps.
 #[test]
 #[expect(
     clippy::disallowed_methods,

@@ -215,7 +215,8 @@ fn ten_thousand_posts_while_another_thread_is_inside_the_engine_are_all_performe
 fn what_was_deferred_goes_with_the_next_poll() {
     let setting = Setting::new();
     let source = &setting.sources[1];
-    // An operation is outstanding, so the source is never idle, and its rings may be deferred.
+    // An operation is outstanding, so the source is never idle. When its doorbell rings, the work
+    // may therefore be deferred.
     source.in_flight.fetch_add(1, Ordering::Relaxed);
     for context in 0..10 {
         setting.drive();
@@ -229,7 +230,7 @@ fn what_was_deferred_goes_with_the_next_poll() {
 
 /// Posts the same operations to all sixteen connections. Returns the seconds until fifteen of them
 /// have completed all their operations. If `is_blocked`, the application does not poll the first
-/// connection, so that it blocks.
+/// connection, so that this connection has no room for its operations.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn seconds_of_fifteen(is_blocked: bool) -> f64 {
     let setting = Setting::with_room(if is_blocked { 1 } else { EACH as usize });

@@ -1,4 +1,5 @@
-//! Tests the speed of transfers, for one row of the acceptance table.
+//! Compares the speed of writes from sixteen pieces of memory with the speed of writes from one
+//! range. `./x acceptance` runs this test for a row of its table.
 
 mod pair;
 

@@ -13,12 +13,13 @@ use pair::{Side, connect};
 use runtime::Doorbell;
 use semantics::{Operation, OperationFlags, Request, Source};
 
-/// Number of measured writes. It is so large that a thousandth of the writes is more than a few.
+/// Number of measured writes. It is so large that even the slowest thousandth of the writes
+/// consists of 20 writes.
 const WRITES: u64 = 20_000;
 
 /// The writing thread writes, and then sleeps until the spinning thread has seen the write, so that
-/// a processor is free for the progress thread. Before the spinning thread spins, it polls
-/// alternately once and 200 times.
+/// a processor is free for the progress thread. Before each write, the spinning thread polls the
+/// endpoint: once before every second write, and 200 times before the others.
 #[test]
 #[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints a figure"]
 #[expect(clippy::disallowed_methods, reason = "it measures")]

@@ -11,8 +11,8 @@ use pair::{Side, connect, connect_with, small_write};
 use runtime::{Doorbell, RuntimeConfig};
 use semantics::{CompletionKind, CompletionQueue, Operation, OperationFlags, PostError, Receive};
 
-/// 200 operations of the full connection are held back. Operations of another connection must not
-/// wait for them.
+/// The completion queue of one connection is full, so 200 operations of this connection are held
+/// back. Operations of another connection must not wait for them.
 #[test]
 fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application_does_not_poll() {
     let (client, server) = (Side::new(false), Side::new(false));

@@ -6,9 +6,9 @@ use delivery::Instant;
 /// looks and sleeps on the links.
 ///
 /// A thread that blocks for each operation is on watch for many short times. Between these times,
-/// the thread is inside the engine or has just posted, so the progress thread leaves the links to
-/// this thread. If the progress thread looks at such a moment, it cannot see whether the other
-/// thread will be on watch again, so the look does not reset the measurement.
+/// that thread is inside the engine or has just posted. If the progress thread runs at such a
+/// moment, it cannot know whether that thread will soon be on watch again. So the progress thread
+/// leaves the links to that thread, and does not restart the measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Standby {
     since: Option<Instant>,
@@ -16,9 +16,9 @@ pub struct Standby {
 
 impl Standby {
     /// Records that another thread is on watch. Returns the time until which the progress thread
-    /// should sleep. This sleep is as long as another thread has been on watch, but at least
-    /// `sleep_cost_ns` nanoseconds, the cost of a sleep. Returns `None` if the progress thread
-    /// should sleep until the thread on watch calls it.
+    /// should sleep. The sleep lasts as long as other threads have been on watch so far, but at
+    /// least `sleep_cost_ns` nanoseconds, the cost of a sleep. Returns `None` if the progress
+    /// thread should sleep until the thread on watch wakes it.
     pub fn on_watched(&mut self, now: Instant, sleep_cost_ns: u64) -> Option<Instant> {
         let watched_ns = now.since_ns(*self.since.get_or_insert(now));
         if watched_ns < REST_NS {
@@ -29,15 +29,16 @@ impl Standby {
         }
     }
 
-    /// Records that the progress thread itself is on watch.
+    /// Records that the progress thread itself is on watch. The measurement starts again.
     pub fn on_served(&mut self) {
         self.since = None;
     }
 }
 
-/// If another thread has been on watch for this time, in nanoseconds, the progress thread sleeps
-/// until the thread on watch calls it. Each such call is a system call. The time is long because a
-/// thread that blocks for each operation should not make such a call for each operation.
+/// If other threads have been on watch for this time, in nanoseconds, the progress thread sleeps
+/// until the thread on watch wakes it. Each such wake-up costs the thread on watch a system call.
+/// The time is long, so that a thread that blocks for each operation does not make such a call for
+/// each operation.
 const REST_NS: u64 = 16_000_000;
 
 #[cfg(test)]
@@ -46,8 +47,8 @@ mod tests {
     use crate::{Application, Outcome, Spinning, WaitPolicy, WakeUp};
 
     /// Simulates the progress thread while an application waits in a call for each answer. Returns
-    /// how many times per second the progress thread wakes up, and how many times per second the
-    /// application calls it.
+    /// how many times per second the progress thread wakes up, and how many of these wake-ups the
+    /// application causes by a call.
     fn beside_blocking(sleep_ns: u64, answer_ns: u64) -> (u64, u64) {
         let mut policy = WaitPolicy::new(Spinning::AtMost(0), sleep_ns);
         policy.on_wake_up(WakeUp { late_ns: sleep_ns / 2, spent_ns: sleep_ns / 2 });

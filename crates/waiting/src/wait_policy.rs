@@ -2,7 +2,7 @@
 
 use delivery::Instant;
 
-/// The action of a waiting thread after a look that found no work.
+/// The action of a waiting thread after a look (a pass through the engine) that found no work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// Look again immediately.
@@ -35,7 +35,7 @@ pub struct WakeUp {
 /// Cost of a sleep after which the thread did not wait for a processor, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SleepCost {
-    /// Latency plus processor time, in nanoseconds.
+    /// Latency of the wake-up plus processor time of the sleep, in nanoseconds.
     pub total_ns: u64,
     /// Processor time for going to sleep and waking up, in nanoseconds.
     pub spent_ns: u64,
@@ -46,8 +46,8 @@ pub struct SleepCost {
 pub struct Application {
     /// Whether a thread of the application is inside the engine.
     pub is_inside: bool,
-    /// Time after the application last polled or posted, in nanoseconds. `u64::MAX` if the
-    /// application has never polled or posted.
+    /// Nanoseconds since the application last polled or posted. `u64::MAX` if the application has
+    /// never polled or posted.
     pub polled_ns_ago: u64,
 }
 
@@ -59,45 +59,50 @@ pub struct Application {
 ///
 /// If a thread spins for at most the cost of a sleep, it never spends more than twice the cost of a
 /// thread that knows the future (A. Karlin, K. Li, M. Manasse, S. Owicki: Empirical studies of
-/// competitive spinning, SOSP 1991). So there are two ways to wait: to spin for at most that long
-/// and then sleep, or to sleep immediately. The policy uses the way that has been cheaper, and
-/// tries the other way from time to time.
+/// competitive spinning, SOSP 1991). So there are two ways to wait: to spin for at most the cost of
+/// a sleep and then sleep, or to sleep immediately. The policy uses the way that has been cheaper,
+/// and tries the other way from time to time.
 ///
 /// The measured cost of a spin is the cost of the whole wait. So the measurement also shows if the
 /// answer cannot arrive during the spin, because this thread occupies the processor that the peer
 /// needs.
 ///
 /// An application that polls wants to spin. A polling thread sleeps only if processors are short,
-/// and only after it has spun for as long as a waiting thread would spin. Processors count as short
-/// for some time after the kernel has descheduled a polling thread.
+/// which means that more threads want to run than there are processors. Even then, it first spins
+/// for as long as a waiting thread would spin. Processors count as short for some time after the
+/// kernel has descheduled a polling thread.
 #[derive(Clone, Debug)]
 pub struct WaitPolicy {
     spinning: Spinning,
     /// The policy compares costs of spinning with this many times the cost of a sleep.
     weight: u64,
-    /// Delay of threads in their last sleeps: of sleeps that a timer ended until the first frame
-    /// has woken a thread, after that only of sleeps that a frame ended.
+    /// Delays of threads at the end of their last sleeps. Until a frame has woken a thread for the
+    /// first time, these are sleeps that a timer ended. After that, they are only sleeps that a
+    /// frame ended.
     late_ns: Latest,
     /// Processor time that threads needed to go to sleep and wake up.
     spent_ns: Latest,
     /// Whether `late_ns` contains delays after frames, and no delays after timers.
     knows_frames: bool,
-    /// Cost of an undisturbed sleep in nanoseconds: latency plus processor time.
+    /// Cost of an undisturbed sleep (after which the thread gets a processor at once), in
+    /// nanoseconds: latency plus processor time.
     sleep_cost_ns: u64,
     /// Mean cost of a wait that began with a spin, in nanoseconds.
     spin_cost_ns: u64,
     /// Number of waits without a spin after the last wait that began with a spin.
     waits_slept: u32,
-    /// Processors count as short until this time.
+    /// Processors count as short (more threads want to run than there are processors) until this
+    /// time.
     short_until: Instant,
-    /// How long a thread was descheduled when processors last became short, in nanoseconds.
+    /// How long the kernel had descheduled a thread when the policy last found that processors are
+    /// short, in nanoseconds.
     away_ns: u64,
-    /// Number of consecutive latest looks of the progress thread in which it found that the
+    /// How many times in a row, up to its latest look, the progress thread has found that the
     /// application was polling.
     looks_polling: u32,
-    /// If the application has polled, it counts until this time as possibly descheduled. After this
-    /// time, it counts as busy with other work. A look that finds the application polling sets a
-    /// later time.
+    /// An application that has stopped polling counts as possibly descheduled until this time, and
+    /// as busy with other work after it. Each look that finds the application polling moves this
+    /// time forward.
     alone_from: Instant,
     /// How long the application has been polling, according to looks of the progress thread, in
     /// nanoseconds.
@@ -137,13 +142,15 @@ impl WaitPolicy {
         Self { weight: POLL_WEIGHT, spin_cost_ns: policy.spin_cost_ns * POLL_WEIGHT, ..policy }
     }
 
-    /// Returns the cost of an undisturbed sleep: latency plus processor time, in nanoseconds.
+    /// Returns the cost of an undisturbed sleep (after which the thread gets a processor at once):
+    /// latency plus processor time, in nanoseconds.
     pub const fn sleep_cost_ns(&self) -> u64 {
         self.sleep_cost_ns
     }
 
-    /// Returns the cost of an undisturbed sleep, and the part of it that is processor time. Before
-    /// any measurement, the whole cost counts as processor time.
+    /// Returns the cost of an undisturbed sleep (after which the thread gets a processor at once),
+    /// and the part of it that is processor time. Before any measurement, the whole cost counts as
+    /// processor time.
     pub fn sleep_cost(&self) -> SleepCost {
         let total_ns = self.sleep_cost_ns;
         let spent_ns =
@@ -164,12 +171,14 @@ impl WaitPolicy {
         if is_cheaper || self.waits_slept >= WAITS_PER_TRIAL { self.worth_ns() } else { 0 }
     }
 
-    /// Returns the longest spin that is worth avoiding a sleep, in nanoseconds.
+    /// Returns how long a thread may spin to avoid a sleep, in nanoseconds: `weight` times the cost
+    /// of the sleep.
     const fn worth_ns(&self) -> u64 {
         self.weight * self.sleep_cost_ns
     }
 
-    /// Returns the time until which processors count as short.
+    /// Returns the time until which processors count as short, because the kernel has descheduled a
+    /// polling thread.
     pub const fn short_until(&self) -> Instant {
         self.short_until
     }
@@ -184,8 +193,8 @@ impl WaitPolicy {
     }
 
     /// Records a sleep that a frame ended. The thread read the frame `late_ns` nanoseconds after
-    /// the kernel had received it. On a virtual machine, a frame may come from
-    /// another processor. This delay is then several times the delay after a timer.
+    /// the kernel had received it. On a virtual machine, another processor may deliver the frame.
+    /// In this case, `late_ns` is several times the delay after a timer.
     pub fn on_woken_by_frame(&mut self, late_ns: u64) {
         if !self.knows_frames {
             self.knows_frames = true;
@@ -226,23 +235,25 @@ impl WaitPolicy {
         }
     }
 
-    /// Returns the longest sleep of a polling application, in nanoseconds. This is the time for
-    /// which other threads last used its processor, or the cost of a sleep if that is longer.
+    /// Returns the longest sleep of a polling application, in nanoseconds. The result is the time
+    /// for which other threads last used the application's processor, or the cost of a sleep if
+    /// that is longer.
     pub fn poll_sleep_ns(&self) -> u64 {
         self.away_ns.max(self.sleep_cost_ns)
     }
 
-    /// Decides for a thread that waits in a call, `idle_ns` nanoseconds after the wait began.
+    /// Decides how a thread that waits in a call continues, `idle_ns` nanoseconds after the wait
+    /// began.
     pub const fn while_waiting(&self, idle_ns: u64) -> Outcome {
         if idle_ns < self.spin_limit_ns() { Outcome::Spin } else { Outcome::SleepUntilEvent }
     }
 
-    /// Decides for a polling application whose call found nothing. The application has polled for
+    /// Decides how a polling application continues whose call found nothing. It has polled for
     /// `idle_ns` nanoseconds without finding anything. If the result is a sleep, the sleep must
     /// last at most [`WaitPolicy::poll_sleep_ns`].
     pub fn while_polling(&self, now: Instant, idle_ns: u64) -> Outcome {
-        // The application may poll several queues, one after the other. It must poll each of them
-        // before it sleeps.
+        // The application may poll several queues, one after the other. Without a minimum for the
+        // spin, it would sleep before it has polled each of them.
         let limit_ns = self.spin_limit_ns().max(self.sleep_cost_ns / 4);
         if now >= self.short_until || idle_ns < limit_ns {
             Outcome::Spin
@@ -251,9 +262,10 @@ impl WaitPolicy {
         }
     }
 
-    /// Decides for a polling thread of a real-time class. The kernel does not preempt such a thread
-    /// for threads of other classes, so [`WaitPolicy::while_polling`] does not suit it. If the
-    /// result is a sleep, the sleep must last at most [`WaitPolicy::real_time_sleep_ns`].
+    /// Decides how a polling thread of a real-time class continues. It has polled for `idle_ns`
+    /// nanoseconds without finding anything. The kernel does not preempt such a thread for threads
+    /// of other classes, so [`WaitPolicy::while_polling`] does not suit it. If the result is a
+    /// sleep, the sleep must last at most [`WaitPolicy::real_time_sleep_ns`].
     pub const fn while_polling_in_real_time(&self, idle_ns: u64) -> Outcome {
         if idle_ns < self.real_time_limit_ns() { Outcome::Spin } else { Outcome::SleepUntilEvent }
     }
@@ -264,13 +276,13 @@ impl WaitPolicy {
         REAL_TIME_SPINS * self.sleep_cost_ns
     }
 
-    /// Returns the longest sleep of a thread of a real-time class after such polling, in
-    /// nanoseconds.
+    /// Returns the longest sleep of a thread of a real-time class that has polled for
+    /// [`WaitPolicy::real_time_limit_ns`], in nanoseconds.
     pub const fn real_time_sleep_ns(&self) -> u64 {
         REAL_TIME_SLEEPS * self.sleep_cost_ns
     }
 
-    /// Decides for the progress thread, `idle_ns` nanoseconds after its last work.
+    /// Decides how the progress thread continues, `idle_ns` nanoseconds after its last work.
     ///
     /// While the application polls, the progress thread leaves the links to the application.
     /// Otherwise each frame would also wake the progress thread, or a spinning progress thread
@@ -312,11 +324,13 @@ impl WaitPolicy {
             if self.looks_polling == 0 {
                 return cost_ns / 4;
             }
-            // A second consecutive look that finds the application polling shows that the
-            // application does more than post its next request.
+            // Two looks in a row have found that the application had just posted or polled. An
+            // application that posts and then waits for bytes in its memory would not have done
+            // this before the second look.
             self.found_waiting = 0;
         }
-        // A look costs less than a sleep, so even the first looks take at most half of a processor.
+        // A look costs less than a sleep, and the time between two looks is at least twice that
+        // long. So even the first looks take at most half of a processor.
         let least_ns = 2 * cost_ns;
         if now < self.short_until {
             return away_after_ns.saturating_sub(polled_ns_ago).max(least_ns);
@@ -329,8 +343,8 @@ impl WaitPolicy {
     /// Records that the progress thread has read the links. `found` says whether it found work
     /// there.
     pub fn on_served(&mut self, found: bool, polled_ns_ago: u64) {
-        // If the application is busy with other work, the progress thread normally finds work, so
-        // do not count it.
+        // If the application is busy with other work, the progress thread normally finds work. This
+        // says nothing about polling, so do not count it.
         if found && polled_ns_ago < APPLICATION_GONE_NS {
             self.found_waiting = self.found_waiting.saturating_add(1);
         }
@@ -419,12 +433,13 @@ const REAL_TIME_SPINS: u64 = 64;
 /// interrupted inside its engine so often that an answer takes 100 ms.
 const REAL_TIME_SLEEPS: u64 = 4;
 
-/// If a thread was away for less than this many times the cost of a sleep, it has not lost a time
-/// slice. In this case, a progress thread or the kernel used the processor for a moment.
+/// If a thread was descheduled for less than this many times the cost of a sleep, it has not lost a
+/// time slice. In this case, a progress thread or the kernel used the processor for a moment.
 const SHORT_SLEEPS: u64 = 4;
 
-/// Processors count as short for this many times the time for which a thread was descheduled. If
-/// the policy tries a spin after that, the trial costs at most one in this many time slices.
+/// Processors count as short for this many times the time for which a thread was descheduled. After
+/// that, a polling thread spins again. If processors are still short, the spin costs the thread one
+/// time slice. So the thread loses at most one in this many time slices.
 const SHORT_FACTOR: u64 = 64;
 
 /// Longest time for which a thread counts as descheduled, in nanoseconds: a time slice of the
@@ -440,8 +455,8 @@ const AWAY_NS_MAX: u64 = 4_000_000;
 const ASIDE_DIVISOR: u64 = 12;
 
 /// Longest time for which the progress thread leaves the links to a polling application, in
-/// nanoseconds. It corresponds to 250 looks a second. With 500 looks a second, the application
-/// loses 4 %, because the looks evict its data from the caches.
+/// nanoseconds. With this limit, the progress thread makes 250 looks a second. With 500 looks a
+/// second, the application runs 4 % slower, because the looks evict its data from the caches.
 const ASIDE_NS_MAX: u64 = 4_000_000;
 
 /// While processors are short, the progress thread leaves the links to a polling application for at
@@ -462,7 +477,7 @@ const FOUND_WAITING_MIN: u32 = 4;
 const POLLING_LOOKS_MIN: u32 = 4;
 
 /// If an application that polled has not polled for this time, in nanoseconds, the policy concludes
-/// that it is busy with other work.
+/// that the application is busy with other work.
 ///
 /// During this time, the application may be runnable and waiting for its processor. A progress
 /// thread that spins without limit would take that processor. The time suffices for one time slice

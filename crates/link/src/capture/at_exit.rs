@@ -11,8 +11,8 @@ use super::recorder::Waiting;
 /// Captures that are running.
 static CAPTURES: Mutex<Vec<Weak<Waiting>>> = Mutex::new(Vec::new());
 
-/// The process that registered the exit handler; 0 before registration. In a forked child, the
-/// handler returns at once, because the child has no writing threads.
+/// Identifier of the process that registered the exit handler; 0 before registration. In a forked
+/// child, the handler returns at once, because the child has no writing threads.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Makes the end of the process wait until this capture is written to its file, for at most
@@ -47,7 +47,8 @@ fn settle(captures: &[Arc<Waiting>], patience: Duration) {
     }
 }
 
-/// Longest wait. At the end of a process, the runtime also notifies peers for at most this long.
+/// Longest time that the end of a process waits for captures. The end of a process waits for peers
+/// for at most the same time.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 const LOOK: Duration = Duration::from_micros(200);

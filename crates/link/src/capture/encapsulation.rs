@@ -89,7 +89,8 @@ impl Envelope {
     }
 }
 
-/// Appends a frame with raw Ethernet headers. Returns false and appends nothing if it is too long.
+/// Appends a frame with raw Ethernet headers. Returns false and appends nothing if the frame is too
+/// long.
 fn put_raw(out: &mut Vec<u8>, framing: Framing, to: (Station, u16), frame: &[u8]) -> bool {
     let start = out.len();
     out.resize(start + framing.header_bytes(), 0);
@@ -128,8 +129,8 @@ fn ends(from: Option<SocketAddr>, to: Option<SocketAddr>) -> (SocketAddr, Socket
     }
 }
 
-/// Appends an Ethernet header with locally administered addresses. Each ends with the last four
-/// bytes of the IP address, so that different hosts have different addresses.
+/// Appends an Ethernet header with locally administered addresses. Each address ends with the last
+/// four bytes of the IP address, so that different hosts have different Ethernet addresses.
 fn put_ethernet(out: &mut Vec<u8>, from: IpAddr, to: IpAddr, ethertype: u16) {
     for ip in [to, from] {
         let end = match ip {

@@ -39,14 +39,14 @@ pub struct CaptureFile<W> {
     block: Vec<u8>,
 }
 
-/// A frame to write, in the view of one interface.
+/// A frame to write, as one interface sent or received the frame.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedFrame<'a> {
     /// The number that [`CaptureFile::add_interface`] returned.
     pub interface: u32,
     /// Nanoseconds since 1970, or since the start of a simulated clock.
     pub at_ns: u64,
-    /// The direction of the frame at `interface`.
+    /// Whether `interface` sent or received the frame.
     pub direction: Direction,
     /// The sender's address.
     pub from: PeerAddr,
@@ -64,7 +64,7 @@ impl<W: Write> CaptureFile<W> {
     /// Starts a file. `output` should be buffered.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn new(output: W) -> io::Result<Self> {
         let mut file = Self { output, interfaces: 0, packet: Vec::new(), block: Vec::new() };
         pcapng::put_section_header(&mut file.block);
@@ -75,7 +75,7 @@ impl<W: Write> CaptureFile<W> {
     /// Adds an interface to the file and returns its number.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn add_interface(&mut self, name: &str) -> io::Result<u32> {
         pcapng::put_interface(&mut self.block, name);
         self.write_block()?;
@@ -88,7 +88,7 @@ impl<W: Write> CaptureFile<W> {
     /// kinds.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn write(&mut self, frame: &CapturedFrame<'_>) -> io::Result<bool> {
         let CapturedFrame { interface, at_ns, direction, from, to, ethernet, bytes, .. } = *frame;
         let congestion_experienced = frame.congestion_experienced;
@@ -105,7 +105,7 @@ impl<W: Write> CaptureFile<W> {
     /// Passes everything written so far to the operating system.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }

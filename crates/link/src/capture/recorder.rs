@@ -92,8 +92,7 @@ impl Queue {
         Arc::clone(&self.waiting)
     }
 
-    /// Queues an interface block and returns the interface's number. While the queue is full,
-    /// blocks.
+    /// Queues an interface block and returns the interface's number. Waits while the queue is full.
     fn add_interface(&self, name: &str, counts: &Arc<Counts>) -> u32 {
         let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bytes = Vec::new();
@@ -115,7 +114,7 @@ impl Queue {
         is_queued
     }
 
-    /// Queues a block that must not be dropped. While the queue is full, blocks.
+    /// Queues a block that must not be dropped. Waits while the queue is full.
     fn enqueue_last(&self, block: Block) {
         let bytes = block.bytes.len() as u64;
         self.waiting.add(&block);
@@ -135,7 +134,7 @@ impl Drop for Queue {
     }
 }
 
-/// The interface of one link in a file.
+/// Records the frames of one link. In the file, the link is an interface.
 #[derive(Debug)]
 pub(super) struct Recorder {
     queue: Arc<Queue>,
@@ -207,7 +206,7 @@ fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Block>, wa
                 }
             }
             Err(TryRecvError::Disconnected) => {
-                // An error here cannot be reported, because the counters no longer exist.
+                // The queue is closed, so no capture is left that could report an error.
                 let _ = output.flush();
                 return;
             }

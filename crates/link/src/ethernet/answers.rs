@@ -25,11 +25,11 @@ impl AnswerLimit {
     }
 }
 
-/// Period of [`ANSWERS_MAX`], in nanoseconds.
+/// Period in which a link sends at most [`ANSWERS_MAX`] answers, in nanoseconds.
 const ANSWERS_NS: u64 = 100_000_000;
 
 /// Maximum number of answers in [`ANSWERS_NS`], equivalent to 320 per second. This is enough if all
-/// hosts of a cluster start at the same time, and a negligible load for any network.
+/// hosts of a cluster start at the same time, and it is a negligible load for any network.
 const ANSWERS_MAX: u32 = 32;
 
 #[cfg(test)]

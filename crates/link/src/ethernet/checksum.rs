@@ -6,8 +6,8 @@ use wire_edge::{ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED};
 ///
 /// For a short frame, this function computes the checksum itself, eight bytes at a time at any
 /// alignment. For a long frame, it calls the crate `crc32c`. That crate would be slower for short
-/// frames, because it processes the unaligned bytes at the start and the end one by one. One byte
-/// takes as long as eight.
+/// frames, because it processes the unaligned bytes at the start and the end one by one. A step for
+/// one byte takes as long as a step for eight bytes.
 #[inline]
 pub(super) fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
     let Some(covered) = envelope.first_chunk::<ENVELOPE_BYTES_COVERED>() else { return 0 };

@@ -24,7 +24,8 @@ impl PortClaim {
     /// interfaces of a bond.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] if another endpoint uses the port, or if no port is free.
+    /// Returns [`io::ErrorKind::AddrInUse`] if another endpoint uses the port, or if no port is
+    /// free.
     pub(crate) fn take(
         interface: u32,
         ethertype: u16,
@@ -69,9 +70,11 @@ impl PortClaim {
 const FREE_PORT_MIN: u16 = 49_152;
 const FREE_PORTS: u16 = u16::MAX - FREE_PORT_MIN + 1;
 
-/// Distance between the ports that [`PortClaim::take`] tries first on neighbouring interfaces. Few
-/// processes have this many links. The distance is odd, so a sequence of interfaces uses all 2^14
-/// ports before it repeats a port.
+/// Distance between the ports that [`PortClaim::take`] tries first on interfaces with consecutive
+/// numbers. If a port is in use, `take` tries the next ports. So that it does not reach the first
+/// port of the next interface, the distance is larger than the number of ports that a host usually
+/// uses on one interface. The distance is odd, so a sequence of interfaces uses all 2^14 ports
+/// before it repeats a port.
 const PORTS_APART: u32 = 1021;
 
 #[cfg(test)]

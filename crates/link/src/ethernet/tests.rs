@@ -51,8 +51,8 @@ proptest! {
         position: prop::sample::Index, flip in 1..=255_u8,
     ) {
         let mut bytes = frame(&PEER, EnvelopeKind::Frame, &content);
-        // Change only bytes after the Ethernet header, which Ethernet's own check sequence
-        // protects.
+        // Do not change the Ethernet header, because only Ethernet's own check sequence protects
+        // it.
         let index = ETHERNET_BYTES + position.index(bytes.len() - ETHERNET_BYTES);
         bytes[index] ^= flip;
         prop_assert!(OURS.check(&mut bytes, None).is_err());

@@ -35,7 +35,7 @@ pub struct Interface {
     pub channels: Option<Channels>,
     /// The queueing discipline for outgoing packets: `noqueue`, `fq_codel`, `tbf`…
     pub queueing_discipline: String,
-    /// The driver's name, if it reports one.
+    /// The driver's name, if the driver reports it.
     pub driver: Option<String>,
     /// Nominal rate in bits per second, if the driver reports one. For a virtual interface, the
     /// value is meaningless.
@@ -100,7 +100,7 @@ impl Interface {
 /// Returns all interfaces of the network namespace, in the order of their numbers.
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut socket = Socket::route(0)?;
     let mut found: Vec<Interface> = Vec::new();
@@ -199,7 +199,8 @@ fn programs(content: &[u8]) -> Vec<AttachedProgram> {
     programs
 }
 
-/// Parses an `RTM_NEWADDR`. Returns the interface's number and the address, if it is usable.
+/// Parses an `RTM_NEWADDR`. Returns the interface's number and the address, if the address is
+/// usable.
 fn address(body: &[u8]) -> Option<(u32, InterfaceAddress)> {
     let (family, prefix_bits) = (*body.first()?, *body.get(1)?);
     let mut flags = u32::from(*body.get(2)?);

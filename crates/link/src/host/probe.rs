@@ -31,15 +31,15 @@ pub enum ProbeError {
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Capability {
-    /// To configure interfaces, and to attach programs to them.
+    /// The process may configure interfaces, and attach programs to them.
     NetAdmin = 12,
-    /// To use raw sockets.
+    /// The process may use raw sockets.
     NetRaw = 13,
-    /// To lock memory beyond the resource limit.
+    /// The process may lock memory beyond its resource limit.
     IpcLock = 14,
-    /// Most administrative operations.
+    /// The process may do most administrative operations.
     SysAdmin = 21,
-    /// To load programs into the kernel.
+    /// The process may load programs into the kernel.
     Bpf = 39,
 }
 
@@ -51,7 +51,7 @@ impl Capabilities {
     /// Returns the effective capabilities of this process.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn effective() -> io::Result<Self> {
         let status = fs::read_to_string("/proc/self/status")?;
         let found = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -91,7 +91,7 @@ pub struct MemoryLock {
 /// starts.
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn has_file_capabilities(program: &Path) -> io::Result<bool> {
     let path = CString::new(program.as_os_str().as_bytes())?;
     // SAFETY: both names end with a zero. With a null buffer the call only returns the length.
@@ -112,7 +112,7 @@ pub fn has_file_capabilities(program: &Path) -> io::Result<bool> {
 /// Returns the limits on locked memory (`ulimit -l`).
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn memory_lock() -> io::Result<MemoryLock> {
     // SAFETY: all-zero bytes are a valid `rlimit`.
     let mut limit: libc::rlimit = unsafe { zeroed() };

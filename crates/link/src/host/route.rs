@@ -21,7 +21,7 @@ pub struct Route {
 /// route.
 ///
 /// # Errors
-/// The error of the system call that failed.
+/// Returns the error of the system call that failed.
 pub fn route_to(to: IpAddr) -> io::Result<Option<Route>> {
     let to = to.to_canonical();
     let (family, bits) = match to {

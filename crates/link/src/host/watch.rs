@@ -25,7 +25,7 @@ impl InterfaceWatch {
     /// Starts to watch interfaces.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn open() -> io::Result<Self> {
         let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
         // SAFETY: takes no pointers.
@@ -47,7 +47,7 @@ impl InterfaceWatch {
     /// whether there were any, or `None` if a [`WatchStopper`] has stopped the watch.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn wait(&self, limit: Option<Duration>) -> io::Result<Option<bool>> {
         let mut fds = [poll_for_input(self.socket.as_fd()), poll_for_input(self.stop.as_fd())];
         let limit_ms =

@@ -11,15 +11,15 @@ use crate::netlink::Socket;
 
 /// Follows the interface of a driver: its MTU, carrier and address, and whether it exists.
 ///
-/// The kernel notifies the driver of a change; the driver then queries the interface's state. It
-/// ignores the content of notifications, because the kernel may lose some when many arrive
+/// The kernel notifies the driver of a change; the driver then queries the interface's state. The
+/// driver ignores the content of notifications, because the kernel may lose some when many arrive
 /// together.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// Readable when an interface of the network namespace has changed; `None` if the kernel
     /// refused the socket.
     news: Option<Socket>,
-    /// Wakes a sleeping thread while the interface exists and cannot be used.
+    /// Wakes a sleeping thread at intervals while the interface exists but cannot be used.
     retry: Option<RetryTimer>,
     /// Time of the last check for notifications.
     looked_at: Instant,

@@ -16,7 +16,8 @@ use crate::wait::wait_readable;
 /// answers. If there are two answers, two hosts use the port. Takes at most `limit`.
 ///
 /// # Errors
-/// [`PacketError::NoAnswer`] if no station answers, and all errors of [`super::PacketLink::open`].
+/// Returns [`PacketError::NoAnswer`] if no station answers, and all errors of
+/// [`super::PacketLink::open`].
 pub fn discover(
     interface: &str,
     ethertype: u16,

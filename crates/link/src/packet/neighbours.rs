@@ -15,10 +15,10 @@ use crate::wait::wait_readable;
 ///
 /// Reads the kernel's neighbour table. If the address is not in the table, sends a datagram to the
 /// discard port of that address. The datagram makes the kernel query the network (ARP, or neighbour
-/// discovery for IPv6). Waits for the result until `limit`.
+/// discovery for IPv6). Waits for the result for at most `limit`.
 ///
 /// # Errors
-/// [`PacketError::NoAnswer`] if no station answers for the address.
+/// Returns [`PacketError::NoAnswer`] if no station answers for the address.
 pub fn resolve(interface: &str, address: IpAddr, limit: Duration) -> Result<Station, PacketError> {
     let known = Interface::named(interface).map_err(|e| PacketError::of_interface(interface, e))?;
     let Some(own) = known.station else {

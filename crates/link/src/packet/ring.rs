@@ -130,7 +130,8 @@ impl ReceiveRing {
     #[inline]
     pub(crate) fn release(&mut self) {
         let Some(&offset) = self.offsets.get(self.next) else { return };
-        // SAFETY: same reason as in `peek`.
+        // SAFETY: the slot is inside the mapping and aligned. This process and the kernel access
+        // its first word only with atomic operations.
         let status =
             unsafe { AtomicU32::from_ptr(self.memory.add(offset as usize).as_ptr().cast()) };
         status.store(libc::TP_STATUS_KERNEL, Ordering::Release);

@@ -37,7 +37,7 @@ pub(super) struct Built {
     /// Number of frames of the batch that were processed. Frames that do not fit are included; they
     /// are lost.
     pub(super) frames: usize,
-    /// Number of these frames that do not fit.
+    /// Number of processed frames that do not fit into their slots.
     pub(super) too_big: usize,
     /// The error that prevented building the next frame.
     pub(super) failed: Option<CopyError>,
@@ -109,8 +109,8 @@ impl Transmitter {
         self.describe();
     }
 
-    /// Returns the number of frames from `first` to a certain frame of the batch, without that
-    /// frame. The payload of that frame is the payload with index `payload` among those copied.
+    /// Finds the frame of the batch whose payload has the index `payload` among the payloads that
+    /// were copied. Returns the number of frames from `first` up to that frame, without that frame.
     #[cold]
     fn frames_of_payloads(&self, batch: &TxBatch, first: usize, payload: usize) -> usize {
         let mut payloads = 0;

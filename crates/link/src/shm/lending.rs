@@ -80,8 +80,9 @@ impl Lender {
             return;
         }
         let there = mem::lendable_numbers();
-        // If the socket cannot send a notice now, keep the number, and the next change sends the
-        // notice. If the channel ends before that, the notice is not needed.
+        // If the socket cannot send a notice now, keep the memory's number in the list. The next
+        // change of lendable memory then sends the notice. If the channel ends before that, the
+        // notice is not needed.
         self.lent.retain(|number| {
             there.contains(number) || !socket::send_notice(socket, Notice::Gone(*number), None)
         });
@@ -108,7 +109,7 @@ impl Lender {
 /// Memory that one peer lends to this process.
 #[derive(Debug, Default)]
 pub(super) struct Borrower {
-    /// The memory used last is at the front.
+    /// The memory that the peer lends. The memory used last is at the front.
     memories: VecDeque<Borrowed>,
 }
 
@@ -206,8 +207,8 @@ unsafe impl Send for Borrowed {}
 /// than a second copy.
 const LENT_BYTES_MIN: u32 = 4096;
 
-/// Maximum number of memory files that one process lends to another at a time. A process creates at
-/// most as many memory files.
+/// Maximum number of memory files that one process lends to another at a time. A process does not
+/// create more memory files than this.
 const LENT_MAX: usize = 64;
 
 /// Maximum number of bytes that one peer may make this process map, with or without pages behind

@@ -289,9 +289,10 @@ impl Reader {
     /// Reports the number of read bytes to the writer, when at least an eighth of the ring was read
     /// since the last report. Returns whether the writer waits for room and must be woken.
     ///
-    /// Less than an eighth of the ring is read but not reported. The rest of the ring has room for
-    /// the largest frame, even if the writer must skip the end of the ring. So if the reader has
-    /// read everything, its last report has already shown enough room to a waiting writer.
+    /// A waiting writer always gets room. If the reader has read everything, less than an eighth
+    /// of the ring is read but not yet reported. The last report has shown the rest of the ring to
+    /// the writer as free. The rest has room for the largest frame, even if the writer must skip
+    /// the end of the ring.
     #[inline]
     pub(super) fn release(&mut self) -> bool {
         if self.read - self.reported < (RING_BYTES / 8) as u64 {

@@ -224,7 +224,7 @@ fn send(
 pub(super) enum Greeted {
     /// No message arrived yet.
     NotYet,
-    /// A greeting and a descriptor, which is not checked yet.
+    /// A greeting and a descriptor. The descriptor is not checked yet.
     Well(Greeting, OwnedFd),
     /// Another message, or the end of the connection.
     Badly,

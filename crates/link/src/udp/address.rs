@@ -49,7 +49,7 @@ impl SocketName {
     /// Size of the buffer that the kernel may fill, in bytes.
     pub(super) const BYTES: socklen_t = 28;
 
-    /// Returns the name of `address`.
+    /// Returns `address` in the kernel's format.
     pub(super) fn new(address: &SocketAddr) -> Self {
         let mut name = Self::default();
         match address {
@@ -59,8 +59,8 @@ impl SocketName {
         name
     }
 
-    /// Returns the name of `peer` for a socket of `family`. Returns `None` if such a socket cannot
-    /// reach the peer.
+    /// Returns the address of `peer` in the kernel's format, for a socket of `family`. Returns
+    /// `None` if such a socket cannot reach the peer.
     ///
     /// A [`PeerAddr`] does not contain the scope of a link-local address. Such a peer is on the
     /// link to which the socket is bound, so the scope of the socket's own address (`scope`) is
@@ -81,12 +81,12 @@ impl SocketName {
         Some(name)
     }
 
-    /// Returns the peer with this name; `None` if the name is not a UDP address.
+    /// Returns the peer with this address; `None` if it is not a UDP address.
     pub(super) fn peer(&self) -> Option<PeerAddr> {
         self.socket().map(PeerAddr::from)
     }
 
-    /// Returns the socket address of this name; `None` if the name is not a UDP address.
+    /// Returns the socket address in Rust's format; `None` if it is not a UDP address.
     pub(super) fn socket(&self) -> Option<SocketAddr> {
         let b = &self.0;
         let port = u16::from_be_bytes([b[2], b[3]]);
@@ -112,7 +112,7 @@ impl SocketName {
         self.0.as_ptr().cast()
     }
 
-    /// Returns a pointer for the kernel to write, at most [`SocketName::BYTES`].
+    /// Returns a pointer to which the kernel may write at most [`SocketName::BYTES`] bytes.
     pub(super) const fn as_mut_ptr(&mut self) -> *mut sockaddr {
         self.0.as_mut_ptr().cast()
     }

@@ -25,7 +25,7 @@ impl AuxiliarySocket {
     /// that socket.
     ///
     /// # Errors
-    /// The errors of [`UdpLink::bind`](crate::UdpLink::bind).
+    /// Returns the errors of [`UdpLink::bind`](crate::UdpLink::bind).
     pub fn bind(address: SocketAddr) -> Result<Self, UdpError> {
         let set = |socket: BorrowedFd<'_>, shares| {
             socket::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, shares)
@@ -44,7 +44,8 @@ impl AuxiliarySocket {
     /// datagrams.
     ///
     /// # Errors
-    /// `group` is not a group address, or the interface has no route to it.
+    /// Returns an error if `group` is not a group address, or if the interface has no route to the
+    /// group.
     pub fn join(group: IpAddr, local: IpAddr) -> Result<Self, UdpError> {
         let address = SocketAddr::new(group, GROUP_PORT);
         let failed = |source| UdpError::new("join the group of", address, source);
@@ -121,12 +122,12 @@ impl AuxiliarySocket {
 }
 
 /// Lets an [`AuxiliarySocket`](AuxiliarySocket::bind) of the same user bind the address of `socket`
-/// while `socket` is still open. `socket` only reserves the address. If it had to be closed first,
-/// a peer could find no listener before the new socket is bound. No socket of another user can bind
-/// the address.
+/// while `socket` is still open. `socket` only reserves the address. If `socket` had to be closed
+/// first, a peer could find no listener before the new socket is bound. No socket of another user
+/// can bind the address.
 ///
 /// # Errors
-/// The error of the system call.
+/// Returns the error of the system call.
 pub fn give_way(socket: &UdpSocket) -> io::Result<()> {
     socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
 }

@@ -95,7 +95,7 @@ pub struct PayloadUnmapped {
 }
 
 impl PayloadUnmapped {
-    /// Returns the frame that could not be read, if `error` contains this error.
+    /// Returns the `PayloadUnmapped` that `error` contains, or `None` if `error` contains none.
     pub fn from_io(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
     }

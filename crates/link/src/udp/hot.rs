@@ -28,7 +28,7 @@ pub(super) struct HotSocket {
     pub(super) has_failed: bool,
     /// Whether the kernel reports receive times and congestion marks of this socket's messages.
     reports_details: bool,
-    /// Number of consecutive calls that found at most one frame.
+    /// Number of consecutive receive calls that found at most one frame.
     quiet_calls: u32,
     family: Family,
     features: UdpFeatures,
@@ -38,7 +38,7 @@ impl HotSocket {
     /// Opens a socket with the address (`local`) and options of `main`, connected to `peer`.
     ///
     /// # Errors
-    /// Any error of the kernel; in this case `main` is unchanged.
+    /// Returns any error of the kernel. In this case, `main` is unchanged.
     pub(super) fn open(
         main: &OwnedFd,
         local: &SocketName,
@@ -76,9 +76,10 @@ impl HotSocket {
 
     /// Notes that a call found `frames` frames, and that each of the last `streak` calls found
     /// frames. In a long exchange of single frames, disables the reports of receive times and
-    /// congestion marks. A receive then costs 0.2 µs less. The reports are not needed: the polling
-    /// thread knows the time, and such an exchange builds no queues that switches could mark. When
-    /// frames arrive close together again, enables the reports.
+    /// congestion marks. A receive then costs 0.2 µs less. Such an exchange does not need the
+    /// reports: the polling thread reads each frame right after its arrival, and no queue builds up
+    /// whose frames switches could mark. When frames arrive close together again, enables the
+    /// reports.
     #[inline]
     pub(super) fn note_frames(&mut self, frames: usize, streak: u8) {
         if frames > 1 || streak > 1 {
@@ -95,7 +96,7 @@ impl HotSocket {
     }
 
     /// Enables or disables the kernel's reports of receive times and congestion marks. Ignores
-    /// errors, because the reports only affect cost.
+    /// errors, because the link works with and without the reports.
     #[cold]
     fn set_details(&mut self, reports_details: bool) {
         self.reports_details = reports_details;
@@ -134,7 +135,7 @@ pub(super) struct Traffic {
     foreign: u32,
     /// Whether the unconnected socket may contain older messages than the connected socket.
     pub(super) has_older: bool,
-    /// Number of calls since the last read of the unconnected socket.
+    /// Number of receive calls since the last read of the unconnected socket.
     skipped: u8,
     looked_at: Instant,
 }
@@ -184,7 +185,7 @@ impl Traffic {
     }
 
     /// Records that a connected socket was opened, or that opening failed. After a success, the
-    /// next socket requires more messages.
+    /// next connected socket requires a longer run of messages from one peer.
     pub(super) fn on_opened(&mut self, is_open: bool) {
         self.run = 0;
         self.foreign = 0;
@@ -209,8 +210,8 @@ impl Traffic {
 }
 
 /// Number of consecutive messages after which a peer gets a connected socket. Opening the socket
-/// costs 20 µs, and the socket saves 0.3 µs per message. So about as many further messages recover
-/// the cost.
+/// costs 20 µs, and the socket saves 0.3 µs per message. So about 64 further messages recover the
+/// cost.
 pub(super) const RUN_MIN: u32 = 64;
 
 /// Number of receives of single frames, with pauses between them, after which the reports are

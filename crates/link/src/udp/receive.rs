@@ -11,8 +11,8 @@ use libc::{c_uint, iovec, mmsghdr};
 use super::address::SocketName;
 use super::control::{Ancillary, CONTROL_BYTES, ControlBuffer};
 
-/// Maximum number of messages received by one system call. With 16 messages, the call itself is
-/// already below 2 % of the cost.
+/// Maximum number of messages received by one system call. With 16 messages, the system call itself
+/// is already below 2 % of the cost of receiving them.
 pub(super) const MESSAGES_MAX: usize = 16;
 
 /// Size of one buffer, in bytes. The kernel coalesces frames up to the size of the largest IP
@@ -129,10 +129,9 @@ impl ReceiveRing {
         let arena = self.arena.as_ptr();
         if messages == 1 {
             // The raw system call avoids the C library's function, which is a cancellation point
-            // and costs two atomic operations in a program with threads. No thread is cancelled
-            // here.
-            // SAFETY: the header, set up in `new`, points into the arena, which lives as long as
-            // `self`. The arena has no other borrow, because `self` is borrowed mutably.
+            // and costs two atomic operations in a program with threads. This library cancels no
+            // threads. SAFETY: the header, set up in `new`, points into the arena, which lives as
+            // long as `self`. The arena has no other borrow, because `self` is borrowed mutably.
             let received = unsafe {
                 libc::syscall(
                     libc::SYS_recvmsg,
@@ -144,12 +143,14 @@ impl ReceiveRing {
             if received < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: same reason as for the call above.
+            // SAFETY: the header is in the arena, which lives as long as `self`. The arena has no
+            // other borrow, because `self` is borrowed mutably.
             unsafe { (*arena).headers[0].msg_len = received as c_uint };
             self.used = 1;
             return Ok(1);
         }
-        // SAFETY: same reason as for the call above, for the first `messages` headers.
+        // SAFETY: the first `messages` headers, set up in `new`, point into the arena, which lives
+        // as long as `self`. The arena has no other borrow, because `self` is borrowed mutably.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -226,7 +227,7 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    /// Returns the start of the datagram, which the report quotes.
+    /// Returns the start of the failed datagram, which the kernel's error report quotes.
     pub(super) fn head(&self) -> &[u8] {
         self.head.get(..self.head_bytes).unwrap_or(&self.head)
     }

@@ -104,7 +104,7 @@ impl Transmitter {
     /// Gathers the longest run that starts at frame `first` of the batch. The run has at most
     /// `frames_max` frames.
     ///
-    /// Frames without outside payload are adjacent in the batch's arena. Any number of them is
+    /// Frames whose payload is in the batch are adjacent there. Any number of such frames is
     /// therefore one entry for the kernel.
     pub(super) fn gather(&mut self, batch: &TxBatch, first: usize, frames_max: usize) -> Run {
         self.vectors.clear();
@@ -135,7 +135,8 @@ impl Transmitter {
             && run.frames == 1
             && let [piece] = self.vectors.as_slice()
         {
-            // SAFETY: same reason as for `sendmsg` below.
+            // SAFETY: the entry is header or payload bytes of the batch, which the caller borrows.
+            // The kernel checks its reads of payload: unmapped memory gives `EFAULT`.
             let sent = unsafe { send_bytes(socket, piece) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
         }
@@ -189,13 +190,17 @@ impl Transmitter {
             self.messages.push(mmsghdr { msg_hdr: header, msg_len: 0 });
         }
         if let [only] = self.messages.as_slice() {
-            // SAFETY: same reason as for `sendmsg` in `send_run`.
+            // SAFETY: the name and the array of entries belong to `self`, and the kernel does not
+            // write them. The entries are header and payload bytes of the batch, which the caller
+            // borrows. The kernel checks its reads of payload: unmapped memory gives `EFAULT`.
             let sent =
                 unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const only.msg_hdr, SEND_FLAGS) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) };
         }
-        // SAFETY: same reason as for `sendmsg` in `send_run`. The kernel writes only the `msg_len`
-        // of each message.
+        // SAFETY: the name, the message headers and the array of entries belong to `self`. The
+        // kernel writes only the `msg_len` of each message. The entries are header and payload
+        // bytes of the batch, which the caller borrows. The kernel checks its reads of payload:
+        // unmapped memory gives `EFAULT`.
         let sent = unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),
@@ -221,8 +226,9 @@ impl Transmitter {
     }
 }
 
-/// Sends bytes without a message header. The call is 5 % cheaper, because the kernel has no header
-/// to copy and check. The call avoids the C library for the reason given in `ReceiveRing::fill`.
+/// Sends bytes without a message header. This is 5 % cheaper than `sendmsg`, because the kernel has
+/// no message header to copy and check. The call avoids the C library's function, which is a
+/// cancellation point and costs two atomic operations in a program with threads.
 ///
 /// # Safety
 /// The kernel checks its reads of the entry. The caller must ensure that these bytes may be sent.

@@ -32,9 +32,9 @@ pub struct XdpConfig {
     ///
     /// The default of 512 frames is sixteen full batches.
     pub transmit_frames: u32,
-    /// Whether polls of the link make the driver process the interface's queue (busy polling), so
-    /// that the queue needs no interrupts. Set this only for a queue without other traffic. If set,
-    /// a poll that finds no frame makes a system call.
+    /// Whether polls of the link make the network card's driver process the queue (busy polling),
+    /// so that the queue needs no interrupts. Set this only for a queue without other traffic. If
+    /// set, a poll that finds no frame makes a system call.
     pub busy_poll: bool,
     /// Upper bound of the frame size in bytes; the interface may carry less.
     pub frame_bytes_max: u16,

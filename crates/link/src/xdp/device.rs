@@ -67,7 +67,8 @@ const IFINFOMSG_BYTES: usize = 16;
 /// The attribute about XDP programs, from `linux/if_link.h`. `PROGRAMS` are the attributes inside
 /// it that contain the number of the program in each mode.
 const IFLA_XDP: u16 = 43;
-/// The type of a virtual interface, within `IFLA_LINKINFO`.
+/// The attribute with the type of a virtual interface, inside the attribute `IFLA_LINKINFO`. `VETH`
+/// is its value for virtual Ethernet pairs.
 const KIND: u16 = 1;
 const VETH: &[u8] = b"veth\0";
 const PROGRAMS: [u16; 4] = [4, 5, 6, 7];

@@ -46,7 +46,7 @@ impl Selection {
         code.finish()
     }
 
-    /// Checks that the destination is our station or broadcast.
+    /// Appends code that checks that the destination is our station or broadcast.
     fn check_station(&self, code: &mut Assembler, pass: Label) {
         let (not_ours, checked) = (code.label(), code.label());
         for (offset, half) in [0, 2, 4].into_iter().zip(self.station.as_chunks::<2>().0) {
@@ -60,7 +60,7 @@ impl Selection {
         code.place(checked);
     }
 
-    /// Checks the tag, if one is required, and the `EtherType`.
+    /// Appends code that checks the `EtherType`, and the tag if one is required.
     fn check_types(&self, code: &mut Assembler, pass: Label) {
         if let Some(vlan) = self.vlan {
             unless_half(code, ETHERTYPE_AT, TAG_ETHERTYPE, pass);
@@ -78,8 +78,8 @@ impl Selection {
     }
 }
 
-/// Jumps to `otherwise` if the two bytes at `offset` are different from `value`, in network byte
-/// order.
+/// Appends code that jumps to `otherwise` if the two bytes at `offset`, in network byte order,
+/// differ from `value`.
 fn unless_half(code: &mut Assembler, offset: i16, value: u16, otherwise: Label) {
     code.load(Width::Half, VALUE, FRAME, offset);
     code.jump_unless_equal(VALUE, loaded(value), otherwise);

@@ -5,7 +5,8 @@ use std::slice;
 use super::shape::{HEADROOM_BYTES, Shape};
 use super::socket::XdpSocket;
 
-/// State between two frames. Also a buffer to reassemble a frame that arrived in several chunks.
+/// State that the link keeps between two frames, and a buffer in which it reassembles a frame that
+/// arrives in several chunks.
 #[derive(Debug)]
 pub(super) struct Receiver {
     chunk_mask: u64,

@@ -21,7 +21,7 @@ pub enum BareReceive {
 /// A packet socket that exchanges frames of one size, without a protocol. It makes one `send` call
 /// per frame, and polls in one of the ways of [`BareReceive`].
 ///
-/// The client sends and polls until a frame arrives. The server polls and returns the frame.
+/// The client sends and polls until a frame arrives. The server polls, and sends the frame back.
 #[derive(Debug)]
 pub struct BarePacket {
     bare: Bare,
@@ -60,7 +60,7 @@ impl BarePacket {
     /// Sends one frame.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if the kernel has no room now.
+    /// Returns [`io::ErrorKind::WouldBlock`] if the kernel has no room now.
     #[inline]
     pub fn send(&mut self, to: Station) -> io::Result<()> {
         if let Some(destination) = self.frame.first_chunk_mut::<6>() {
@@ -79,7 +79,7 @@ impl BarePacket {
     /// accepted.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if the kernel has no room for a frame now.
+    /// Returns [`io::ErrorKind::WouldBlock`] if the kernel has no room for a frame now.
     ///
     /// # Panics
     /// If `content_bytes` is below eight, or above the value passed to `open`.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// One cache line for each direction. One processor writes the line and another polls it: no
 /// exchange of messages through shared memory is cheaper.
 ///
-/// The client sends and polls until a line arrives. The server polls and returns the line.
+/// The client sends and polls until a line arrives. The server polls, and sends a line back.
 #[derive(Debug)]
 pub struct BareShm {
     start: NonNull<u8>,
@@ -28,7 +28,7 @@ impl BareShm {
     /// Creates the memory.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn create() -> io::Result<Self> {
         // SAFETY: the name is a literal that ends with 0.
         let file = unsafe { libc::memfd_create(c"ethernot-bare".as_ptr(), libc::MFD_CLOEXEC) };
@@ -44,7 +44,7 @@ impl BareShm {
     /// Opens memory that another process of the same user created.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// Returns the error of the system call that failed.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         if file.metadata()?.len() < 2 * PAGE_BYTES as u64 {

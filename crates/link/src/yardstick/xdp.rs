@@ -13,7 +13,7 @@ use crate::{XdpConfig, XdpError, XdpMode};
 /// One queue of an interface, over which frames of one size are exchanged without a protocol. Polls
 /// the rings. For a sent frame, makes a system call only if the kernel requires one.
 ///
-/// The client sends and polls until a frame arrives. The server polls and returns the frame.
+/// The client sends and polls until a frame arrives. The server polls, and sends the frame back.
 #[derive(Debug)]
 pub struct BareXdp {
     bare: Bare,
@@ -50,8 +50,8 @@ impl BareXdp {
     /// Sends one frame.
     ///
     /// # Errors
-    /// The kernel's error. Also [`io::ErrorKind::TimedOut`] if the kernel does not accept the frame
-    /// after many attempts.
+    /// Returns the kernel's error. Also returns [`io::ErrorKind::TimedOut`] if the kernel does not
+    /// accept the frame after many attempts.
     #[inline]
     pub fn send(&mut self, to: Station) -> io::Result<()> {
         let live = &mut self.bare.live;

@@ -19,7 +19,7 @@ pub(super) const fn catches_here() -> bool {
 }
 
 /// # Safety
-/// The contract of [`copy::copy`].
+/// The contract of [`copy::copy`] applies.
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     // SAFETY: the caller promises this.
     unsafe { copy::copy(to, from, len) }
@@ -27,7 +27,7 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
 }
 
 /// # Safety
-/// The word at `to` is aligned and writable.
+/// The word at `to` must be aligned and writable.
 pub(super) unsafe fn store<W>(to: *mut u8, word: W) -> bool {
     // SAFETY: the caller promises this.
     unsafe { to.cast::<W>().write_volatile(word) }
@@ -35,7 +35,7 @@ pub(super) unsafe fn store<W>(to: *mut u8, word: W) -> bool {
 }
 
 /// # Safety
-/// The contract of [`copy::fetch_add`].
+/// The contract of [`copy::fetch_add`] applies.
 #[expect(clippy::unnecessary_wraps, reason = "as where memory may be missing")]
 pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
     // SAFETY: the caller promises this.
@@ -43,7 +43,7 @@ pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
 }
 
 /// # Safety
-/// The contract of [`copy::compare_swap`].
+/// The contract of [`copy::compare_swap`] applies.
 #[expect(clippy::unnecessary_wraps, reason = "as where memory may be missing")]
 pub(super) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> Option<u64> {
     // SAFETY: the caller promises this.

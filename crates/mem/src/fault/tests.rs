@@ -207,7 +207,8 @@ fn a_thread_that_blocks_the_signals_is_refused() {
         return;
     }
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // Use a new thread, because its first call checks.
+        // Use a new thread, because a thread always checks at its first call whether it blocks the
+        // signals.
         let blocker = thread::spawn(move || {
             // SAFETY: the set is initialised before its use. The mask belongs to this thread.
             unsafe {

@@ -49,7 +49,7 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
 /// A word that one instruction stores.
 pub(super) trait Storable {
     /// # Safety
-    /// The contract of [`store`].
+    /// The contract of [`store`] applies.
     unsafe fn store(self, to: *mut u8) -> bool;
 }
 
@@ -110,7 +110,7 @@ pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
 }
 
 /// # Safety
-/// The contract of [`fetch_add`].
+/// The contract of [`fetch_add`] applies.
 #[inline]
 pub(super) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> Option<u64> {
     // SAFETY: the function uses no other registers. The caller promises that `address` is valid.

@@ -23,8 +23,8 @@ impl MemoryTable {
     /// [`MemoryTable::wait_for_accesses`] waits for such turns.
     ///
     /// # Errors
-    /// [`RegisterError::UnknownRegion`] if the region has ended, [`RegisterError::ForeignRegion`]
-    /// if the region belongs to another table.
+    /// Returns [`RegisterError::UnknownRegion`] if the region has ended,
+    /// [`RegisterError::ForeignRegion`] if the region belongs to another table.
     pub fn revoke(&self, region: RegionId) -> Result<(), RegisterError> {
         self.check_region(region)?;
         let _registry = self.registry();

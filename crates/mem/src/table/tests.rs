@@ -75,7 +75,7 @@ fn memory_is_not_touched_after_deregister_while_turns_go_on() {
     let rounds = if cfg!(miri) { 5 } else { 200 };
     let (table, domain) = table();
     let buffer = Buffer::new(BYTES as u64);
-    // The key and the name of the current region. The placing threads read them without
+    // The key and the identifier of the current region. The placing threads read them without
     // synchronization.
     let current = [AtomicU64::new(0), AtomicU64::new(0)];
     let stop = AtomicBool::new(false);

@@ -19,7 +19,7 @@ pub struct Window {
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
-    /// The address of the first byte that peers use.
+    /// The address that peers use for the first byte of the window.
     pub remote_start: u64,
     /// Rights of peers in the window, independent of the rights of peers in the region. If the
     /// rights allow changes, the region must have [`Rights::LOCAL_WRITE`].
@@ -69,6 +69,8 @@ impl MemoryTable {
     /// Binds a window to a key that the program chooses.
     ///
     /// # Errors
+    /// Returns one of these errors:
+    ///
     /// * [`RegisterError::KeyInUse`] if a region or window has the key, or the key is reserved;
     /// * [`RegisterError::UnknownRegion`] or [`RegisterError::ForeignRegion`] if there is no such
     ///   region;
@@ -121,7 +123,7 @@ impl MemoryTable {
     /// connection, and its region must belong to the connection's domain.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if there is no such window.
+    /// Returns [`AccessError::InvalidKey`] if there is no such window.
     pub fn invalidate(
         &self,
         domain: ProtectionDomain,
@@ -203,7 +205,7 @@ impl MemoryTable {
 }
 
 /// Returns the rights that the owner of a region needs for a window with `rights`. If a peer
-/// changes bytes through a window, the owner's side writes these bytes.
+/// changes bytes through a window, the owner's endpoint writes these bytes for the peer.
 pub(crate) const fn own_rights(rights: Rights) -> Rights {
     if rights.intersects(Rights::CHANGING) { Rights::LOCAL_WRITE } else { Rights::NONE }
 }

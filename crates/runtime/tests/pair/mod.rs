@@ -101,7 +101,8 @@ pub(crate) fn connect_with(
     }
 }
 
-/// Returns a write to the start of `target`, with a completion. It writes eight bytes, each a 5.
+/// Returns an operation that writes eight bytes of value 5 to the start of `target`, and that has a
+/// completion.
 pub(crate) fn small_write(target: Region) -> Operation {
     Operation {
         request: Request::Write {

@@ -1,5 +1,5 @@
-//! Streams over links of several rates. The speeds of the simulated hosts are 1/4 to 4 times the
-//! speed of the host that was measured first.
+//! Simulates streams over links of several rates. The simulated hosts are a quarter to four times
+//! as fast as the host on which the costs were first measured.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -82,7 +82,7 @@ fn receive(costs: Costs, gap_ns: u64, frames: u64, pause_ns: u64, moderates: boo
 
 const SLEEP: SleepCost = SleepCost { total_ns: 10_000, spent_ns: 4_000 };
 
-/// A frame of 1500 bytes at 1 Gb/s, in nanoseconds.
+/// Time in which a link of 1 Gb/s carries a frame of 1500 bytes, in nanoseconds.
 const AT_1_GB: u64 = 12_300;
 
 #[test]
@@ -104,7 +104,8 @@ fn messages_come_later_by_a_quarter_at_most_and_by_less_than_100_us() {
         for frames in [1, 2, 11, 44, 700] {
             for pause_ns in [0, 50_000, 2_000_000] {
                 let bill = receive(costs, AT_1_GB, frames, pause_ns, true);
-                // The thread cannot distinguish a short pause from a slow link.
+                // The thread cannot distinguish a short pause from a slow link. So the bound adds
+                // a short pause to the duration of the message.
                 let message_ns = frames * AT_1_GB + pause_ns.min(PAUSE_NS);
                 let undisturbed_ns = 2 * (costs.wake_up + costs.spent) + 8 * costs.frame;
                 let most_ns = undisturbed_ns + (message_ns / 4).min(INTERVAL_NS_MAX);
@@ -192,8 +193,8 @@ fn a_stream_ends_with_an_interval_in_which_nothing_comes_and_with_a_pause() {
     assert_eq!(paused.interval_ns(later, SLEEP, false, Instant(0)), None);
 }
 
-/// A clock with a low resolution ends intervals of 56 µs up to 4 ms late. Without a limit, the
-/// thread would receive a stream in batches that are 4 ms apart.
+/// If the clock has a low resolution, an interval of 56 µs may end 4 ms too late. If the thread
+/// still used intervals all the time, it would receive a stream in batches that are 4 ms apart.
 #[test]
 fn where_timers_are_late_intervals_are_tried_for_2_percent_of_the_time() {
     let mut moderation = Moderation::default();

@@ -1,5 +1,5 @@
-//! The policy on simulated hosts. The speeds of the hosts are 1/4 to 4 times the speed of the host
-//! that was measured first.
+//! Tests the policy on simulated hosts. They are a quarter to four times as fast as the host on
+//! which the costs were first measured.
 
 use super::*;
 
@@ -140,21 +140,21 @@ fn the_table_of_outcomes_holds() {
         let cost = costs.sleep();
         let policy = on(costs);
         assert_eq!(policy.sleep_cost_ns(), cost);
-        // A thread that waits in a call.
+        // The next lines check a thread that waits in a call.
         assert_eq!(policy.while_waiting(0), Outcome::Spin);
         assert_eq!(policy.while_waiting(cost), Outcome::SleepUntilEvent);
-        // A thread that polls.
+        // The next lines check a thread that polls.
         let mut policy = polling_on(costs);
         assert_eq!(policy.while_polling(now, u64::MAX), Outcome::Spin);
         policy.on_descheduled(now, 3_000_000);
         assert_eq!(policy.while_polling(now, 0), Outcome::Spin);
         assert_eq!(policy.while_polling(now, POLL_WEIGHT * cost - 1), Outcome::Spin);
         assert_eq!(policy.while_polling(now, POLL_WEIGHT * cost), Outcome::SleepUntilEvent);
-        // A thread of a real-time class that polls.
+        // The next lines check a thread of a real-time class that polls.
         let spins_for_ns = policy.real_time_limit_ns();
         assert_eq!(policy.while_polling_in_real_time(spins_for_ns - 1), Outcome::Spin);
         assert_eq!(policy.while_polling_in_real_time(spins_for_ns), Outcome::SleepUntilEvent);
-        // The progress thread.
+        // The next lines check the progress thread.
         let mut policy = on(costs);
         assert_eq!(policy.while_serving(now, 0, gone), Outcome::Spin);
         assert_eq!(policy.while_serving(now, cost, gone), Outcome::SleepUntilEvent);
@@ -189,7 +189,8 @@ fn a_peer_that_begins_to_ask_at_once_is_believed_soon() {
     }
 }
 
-/// One request in a hundred is late, because the peer runs other work.
+/// One request in a hundred is late, because the peer runs other work. The thread must still be
+/// awake when almost any other request arrives.
 #[test]
 fn pauses_of_a_peer_do_not_undo_what_was_learned() {
     for costs in hosts() {
@@ -216,8 +217,8 @@ fn questions_that_are_rarely_a_little_late_find_the_thread_awake() {
     }
 }
 
-/// The competitive bound. For all gaps, the policy spends at most twice the least possible cost,
-/// plus a few per cent while it learns. The gaps are pseudo-random, in five ranges.
+/// Checks the competitive bound: for all gaps, the policy spends at most twice the least possible
+/// cost, plus a few per cent while it learns. The gaps are pseudo-random, in five ranges.
 #[test]
 fn spinning_and_sleeping_cost_at_most_twice_what_they_had_to() {
     for costs in hosts() {
@@ -277,7 +278,8 @@ fn an_idle_endpoint_takes_no_processor() {
     }
 }
 
-/// In half of the wake-ups, the thread had to wait for a processor.
+/// In half of the wake-ups, the thread had to wait for a processor. These waits must not increase
+/// the measured cost of a sleep.
 #[test]
 fn wake_ups_that_others_delayed_do_not_count() {
     let mut policy = WaitPolicy::new(Spinning::Learned, 1);
@@ -287,7 +289,8 @@ fn wake_ups_that_others_delayed_do_not_count() {
     assert!((34_000..=37_000).contains(&policy.sleep_cost_ns()));
 }
 
-/// A frame from another processor wakes the thread later than its own timer does.
+/// A frame that another processor delivers wakes the thread with more delay than the thread's own
+/// timer does.
 #[test]
 fn frames_that_wake_a_thread_count_more_than_timers() {
     for costs in hosts() {
@@ -315,7 +318,7 @@ fn wake_ups_that_all_waited_for_a_processor_do_not_make_threads_spin_for_slices(
 
 /// A processor that a thread shares with one busy thread of another program. The thread that has
 /// run for less time gets the next slice. When the polling thread wakes up, it preempts the busy
-/// thread. Of the time that the polling thread did not use, it keeps at most one slice.
+/// thread. For the time of its sleep, the polling thread is compensated with at most one slice.
 struct Processor {
     thread_ran: u64,
     neighbour_ran: u64,
@@ -401,7 +404,8 @@ fn polling_hosts_beside_neighbours_lose_their_share_of_time_and_nothing_else() {
     }
 }
 
-/// A long stall: for example, the host is suspended.
+/// The polling thread stalls for a long time, for example because the host is suspended. Processors
+/// must count as short only for a short time after that.
 #[test]
 fn a_long_stall_does_not_make_processors_short_for_long() {
     for costs in hosts() {
@@ -416,7 +420,8 @@ fn a_long_stall_does_not_make_processors_short_for_long() {
     }
 }
 
-/// The progress thread reads the links on the processor of a polling thread.
+/// The progress thread reads the links on the processor of a polling thread, which therefore does
+/// not run for a moment. Processors must not count as short because of this moment.
 #[test]
 fn a_processor_that_is_lost_for_a_moment_is_not_short() {
     for costs in hosts() {
@@ -439,8 +444,8 @@ fn a_polling_thread_spins_for_answers_that_take_as_long_as_a_sleep() {
     }
 }
 
-/// A program has more ranks than there are processors. So the answer arrives only after this thread
-/// has gone to sleep.
+/// A program has more ranks than there are processors, and the peer needs the processor on which
+/// this thread spins. So the answer arrives only after this thread has gone to sleep.
 #[test]
 fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
     for costs in hosts() {
@@ -456,7 +461,8 @@ fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
 }
 
 /// The kernel does not preempt a real-time thread for a thread of another class. The peer may be a
-/// thread of another class.
+/// thread of another class on the same processor. So a real-time thread that polls must sleep now
+/// and then.
 #[test]
 fn a_real_time_thread_that_polls_leaves_some_of_its_processor_and_answers_are_hardly_later() {
     for costs in hosts() {
@@ -468,8 +474,9 @@ fn a_real_time_thread_that_polls_leaves_some_of_its_processor_and_answers_are_ha
     }
 }
 
-/// An answer reaches a real-time thread only after this thread sleeps. After that, the real-time
-/// thread sleeps as soon as a thread that was descheduled.
+/// An answer reaches a real-time thread only when this thread sleeps, because the peer needs the
+/// same processor. The runtime then reports the thread to the policy as descheduled. After that,
+/// the thread must sleep as early as a thread that the kernel has descheduled.
 #[test]
 fn a_real_time_thread_whose_peer_needs_its_processor_soon_sleeps() {
     for costs in hosts() {
@@ -483,7 +490,7 @@ fn a_real_time_thread_whose_peer_needs_its_processor_soon_sleeps() {
     }
 }
 
-/// A clock with a low resolution has at most 250 ticks a second.
+/// A clock with a low resolution has only 250 ticks a second, so a timer may end 4 ms too late.
 #[test]
 fn timers_that_end_4_ms_late_make_threads_neither_spin_for_long_nor_wake_often() {
     let gone = Application { is_inside: false, polled_ns_ago: u64::MAX };
@@ -519,8 +526,8 @@ mod beside {
     }
 
     /// Simulates the progress thread of an application that polls for `total_ns` nanoseconds,
-    /// beginning at `start`. Returns the times at which the progress thread read the links. It
-    /// reads the links right before a poll of the application.
+    /// beginning at `start`. Returns the times at which the progress thread read the links. The
+    /// progress thread reads the links right before a poll of the application.
     fn beside_poller(policy: &mut WaitPolicy, costs: Costs, start: u64, total_ns: u64) -> Vec<u64> {
         let (mut now, mut looks) = (start, Vec::new());
         while now < start + total_ns {
@@ -570,7 +577,8 @@ mod beside {
         }
     }
 
-    /// If messages are large, a poll takes 40 µs on the slowest of the hosts.
+    /// If messages are large, the application polls only every 40 µs on the slowest of the hosts.
+    /// It must still count as polling.
     #[test]
     fn an_application_that_sends_large_messages_between_polls_is_left_alone() {
         for costs in hosts() {
@@ -580,8 +588,8 @@ mod beside {
         }
     }
 
-    /// Some turns handle the frames of 64 small writes. Other turns handle the frames of a window
-    /// of 1 MiB.
+    /// A turn takes long if it handles the frames of 64 small writes, and longer if it handles the
+    /// frames of a window of 1 MiB.
     #[test]
     fn an_application_that_takes_long_turns_is_left_alone() {
         for (costs, turn) in

@@ -55,7 +55,8 @@ impl Drop for Mapping {
 // SAFETY: the mapping is accessed only with atomics, and with copies that tolerate concurrent
 // writes.
 unsafe impl Send for Mapping {}
-// SAFETY: same reason as for `Send` above.
+// SAFETY: the mapping is accessed only with atomics, and with copies that tolerate concurrent
+// writes.
 unsafe impl Sync for Mapping {}
 
 /// The shared memory of one direction.
@@ -65,26 +66,29 @@ pub(super) struct Area {
     _mapping: Arc<Mapping>,
 }
 
-// SAFETY: `Mapping` is `Send` for the reason above, and the area keeps its mapping alive.
+// SAFETY: the memory is accessed only with atomics, and with copies that tolerate concurrent
+// writes. The area keeps its mapping alive.
 unsafe impl Send for Area {}
 
 impl Area {
     /// Returns the total number of bytes that the reader has read.
     pub(super) fn consumed(&self) -> &AtomicU64 {
-        // SAFETY: the word is within the control part and aligned to a line. It is atomic, so other
-        // processes may access it.
+        // SAFETY: the word is within the control part and aligned to a line. The word is atomic, so
+        // other processes may access it.
         unsafe { AtomicU64::from_ptr(self.start.add(CONSUMED_AT).as_ptr().cast()) }
     }
 
     /// Returns a word that is not 0 while the writer waits for room in the ring.
     pub(super) fn writer_waits(&self) -> &AtomicU32 {
-        // SAFETY: same reason as in `consumed`.
+        // SAFETY: the word is within the control part and aligned to a line. The word is atomic, so
+        // other processes may access it.
         unsafe { AtomicU32::from_ptr(self.start.add(WRITER_WAITS_AT).as_ptr().cast()) }
     }
 
     /// Returns a word that is not 0 while the reader sleeps or is about to sleep.
     pub(super) fn reader_sleeps(&self) -> &AtomicU32 {
-        // SAFETY: same reason as in `consumed`.
+        // SAFETY: the word is within the control part and aligned to a line. The word is atomic, so
+        // other processes may access it.
         unsafe { AtomicU32::from_ptr(self.start.add(READER_SLEEPS_AT).as_ptr().cast()) }
     }
 
@@ -102,7 +106,8 @@ impl Area {
     /// [`LENT`](super::LENT).
     #[inline]
     pub(super) fn second(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: same reason as in `header`; the second word is in the same line.
+        // SAFETY: `at` modulo `RING_BYTES` is within the ring, and the second word is in the same
+        // line as the first.
         unsafe {
             AtomicU32::from_ptr(self.start.add(CONTROL_BYTES + at % RING_BYTES + 4).as_ptr().cast())
         }

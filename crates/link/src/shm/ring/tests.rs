@@ -74,7 +74,8 @@ proptest! {
         fuzz_shm_ring(&bytes);
     }
 
-    /// Overwrites the control words and the ring with lines that look like records or nearly do.
+    /// Overwrites the control words and the ring with cache lines that are similar to records. This
+    /// must not cause a panic.
     #[test]
     fn whatever_lines_a_peer_writes_nothing_panics(
         lines in prop::collection::vec((word(), word(), any::<u8>()), 1..200),

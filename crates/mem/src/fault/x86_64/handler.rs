@@ -91,9 +91,10 @@ impl Signal {
         self.note(&before);
         let mut ours = before;
         ours.sa_sigaction = our_action();
-        // The previous handler must run like without this handler: on the same stack and with the
-        // same signals blocked. If there is no previous handler, use the alternate stack. Without
-        // the alternate stack, a thread whose stack has overflowed could not run this handler.
+        // When this handler calls the previous handler, that handler must find the conditions that
+        // it asked for: its choice of stack and of blocked signals. If there is no previous
+        // handler, use the alternate stack. Without the alternate stack, a thread whose stack has
+        // overflowed could not run this handler.
         ours.sa_flags = libc::SA_SIGINFO
             | match before.sa_sigaction {
                 libc::SIG_DFL | libc::SIG_IGN => libc::SA_ONSTACK | libc::SA_RESTART,
@@ -103,7 +104,8 @@ impl Signal {
         // SAFETY: both actions are valid for the call, and the handler is async-signal-safe.
         let result = unsafe { sigaction(self.number, &raw const ours, &raw mut replaced) };
         if result == 0 {
-            // Another thread may have installed an action since it was read above.
+            // Another thread may have changed the action after this function read it above. So
+            // store the action that this handler really replaced.
             self.note(&replaced);
         }
         result == 0
@@ -114,7 +116,7 @@ impl Signal {
         self.action_before().store(before.sa_sigaction, Ordering::SeqCst);
     }
 
-    /// Handles a signal in the way in which it would be handled without this handler.
+    /// Handles a signal in the same way as the process would without this handler.
     ///
     /// # Safety
     /// The caller must be a signal handler that was called for this signal with these arguments.
@@ -131,9 +133,9 @@ impl Signal {
                     unsafe { libc::raise(self.number) };
                 }
             }
-            // With this action, the kernel ignores a signal that a process sent, so do nothing for
-            // such a signal. If a fault raised the signal, the kernel ends the process, so set the
-            // action.
+            // With `SIG_IGN`, the kernel ignores a signal that a process sent, so do nothing for
+            // such a signal. If a fault raised the signal, the kernel ends the process. So set this
+            // action, which takes effect when the instruction faults again.
             libc::SIG_IGN if is_fault => self.set_simple_action(libc::SIG_IGN),
             libc::SIG_IGN => {}
             action => {
@@ -157,7 +159,8 @@ impl Signal {
 
     /// Sets `SIG_DFL` or `SIG_IGN` as the action.
     fn set_simple_action(&self, action: usize) {
-        // SAFETY: all-zero bytes are a valid `sigaction` without flags that blocks no other signals.
+        // SAFETY: all-zero bytes are a valid `sigaction` without flags, which blocks no other
+        // signals.
         unsafe {
             let mut simple: sigaction = MaybeUninit::zeroed().assume_init();
             simple.sa_sigaction = action;
@@ -178,11 +181,11 @@ unsafe extern "C-unwind" fn on_signal(number: c_int, info: *mut siginfo_t, conte
         let registers = &raw mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs;
         ((*info).si_code, registers.cast::<i64>().add(libc::REG_RIP as usize))
     };
-    // With any other code, a process sent the signal, or the hardware found a broken page that the
-    // program has not accessed.
+    // With any other `si_code`, a process sent the signal, or the hardware found a broken page that
+    // the program has not accessed.
     let is_fault = code > 0 && !(number == libc::SIGBUS && code == libc::BUS_MCEERR_AO);
-    // SAFETY: the pointers are valid for the reason above. A `ret` may replace an instruction that
-    // may fault, because that instruction is the first of its function.
+    // SAFETY: the kernel passed the context, and no other code uses it. A `ret` may replace an
+    // instruction that may fault, because that instruction is the first of its function.
     unsafe {
         if is_fault && super::may_fault(instruction.read() as usize) {
             instruction.write((super::behind_fault() as u64).cast_signed());

@@ -188,7 +188,8 @@ fn a_key_is_bound_once_and_never_that_of_a_region() {
 fn no_new_region_has_the_key_of_a_window() {
     let place = Place::new();
     let next = || place.table.register(place.domain, Buffer::new(8), Rights::NONE).expect("room");
-    // The tables have the same key, so the second region of the other table gets this region key.
+    // All tables of this test encrypt region keys with the same secret. So the second region of
+    // `place.table` would get the same key as the second region of another table.
     let key = Place::new();
     let key = key.table.register(key.domain, Buffer::new(8), Rights::NONE).expect("room").key;
     place.table.bind(key, place.window(Rights::REMOTE_READ)).expect("a window");
