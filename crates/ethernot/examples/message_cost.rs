@@ -3,8 +3,8 @@
 //!
 //! The purpose of the program is to count instructions, because their number does not depend on the
 //! load of the host. With a processor for each endpoint, the exchange would be faster, but less
-//! repeatable. Compile the program crate by crate. If it is compiled as one unit, the tool does not
-//! find the function:
+//! repeatable. Compile the program crate by crate. If all crates are compiled as one unit,
+//! callgrind does not find the function that it measures (`exchange_all`):
 //! ```sh
 //! cargo build --release -p ethernot --example message_cost
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*exchange*' \
@@ -15,9 +15,9 @@
 //! * the link: `shm`, `udp`, a name for both endpoints such as `packet:lo`, or a name for each
 //!   endpoint such as `packet:veth0+packet:veth1`;
 //! * the number of round trips;
-//! * `slow`, if the program runs under such a tool. The tool slows the program so much that every
-//!   acknowledgement would be due before the answer is sent. With `slow`, acknowledgements may wait
-//!   a thousand times as long.
+//! * `slow`, if the program runs under callgrind or a similar tool. Such a tool slows the program
+//!   so much that every acknowledgement would be due before the answer is sent. With `slow`,
+//!   acknowledgements may wait a thousand times as long.
 #![expect(clippy::disallowed_methods, reason = "measures time")]
 
 use std::error::Error;

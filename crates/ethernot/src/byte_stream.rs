@@ -20,15 +20,15 @@ use crate::room::unless_busy;
 /// A byte stream in both directions over a connection. The stream owns the connection. Each end of
 /// the connection creates its own stream.
 ///
-/// With the feature `tokio` it implements `AsyncRead` and `AsyncWrite` of tokio. With the feature
-/// `futures` it implements the traits of the same names of the crate `futures-io`. hyper, tonic and
-/// rustls can then use the stream. Without these features, use [`ByteStream::poll_receive`],
-/// [`ByteStream::poll_send`] and [`ByteStream::poll_end`].
+/// With the feature `tokio` the stream implements `AsyncRead` and `AsyncWrite` of tokio. With the
+/// feature `futures` the stream implements the traits of the same names of the crate `futures-io`.
+/// hyper, tonic and rustls can then use the stream. Without these features, use
+/// [`ByteStream::poll_receive`], [`ByteStream::poll_send`] and [`ByteStream::poll_end`].
 ///
-/// Bytes are copied into messages of at most [`ByteStream::MESSAGE_BYTES`]. In each direction, at
-/// most [`ByteStream::MESSAGES`] messages can be in flight. The memory for these messages is
-/// registered once. If the peer does not read, its receives run out and the writer blocks, as with
-/// a TCP window.
+/// The stream copies bytes into messages of at most [`ByteStream::MESSAGE_BYTES`]. In each
+/// direction, at most [`ByteStream::MESSAGES`] messages can be in flight. The stream registers the
+/// memory for these messages once. If the peer does not read, its receives run out and the writer
+/// blocks, as when a TCP window is closed.
 ///
 /// An empty message ends one direction of the stream. [`ByteStream::poll_end`] sends this message
 /// (`shutdown` of tokio, `close` of futures). The other direction stays open.
@@ -85,7 +85,7 @@ struct Sending {
     /// Messages in flight, oldest first. They complete in this order. When a message completes, its
     /// place in the buffer is free again.
     posted: VecDeque<OperationHandle>,
-    /// Place of the next message in the buffer.
+    /// Index of the place in the buffer for the next message.
     place: u64,
     /// Whether the end of the stream was sent.
     has_ended: bool,
@@ -98,7 +98,8 @@ struct Receiving {
     buffer: Arc<Buffer>,
     region: MemoryRegion,
     posted: VecDeque<ReceiveHandle>,
-    /// Places whose receives are not posted yet, because the connection had no room for them.
+    /// Indices of the places whose receives are not posted yet, because the connection had no room
+    /// for the receives.
     unposted: VecDeque<u64>,
     /// The message that has been received but not completely read.
     unread: Option<Unread>,
@@ -109,13 +110,13 @@ struct Receiving {
 /// A message that has not been read completely.
 #[derive(Debug)]
 struct Unread {
-    /// Place of its receive in the buffer.
+    /// Index of the place in the buffer that contains the message.
     place: u64,
     taken: u64,
     length: u64,
 }
 
-/// A wait until the endpoint has a free handle or record.
+/// A wait until the endpoint can store the state of another operation.
 #[derive(Debug, Default)]
 struct Room {
     spin_budget: SpinBudget,
@@ -129,11 +130,11 @@ impl ByteStream {
     /// Largest number of messages in flight in each direction.
     pub const MESSAGES: usize = 8;
 
-    /// Makes a stream of a connection that has not been used. Registers 512 KiB.
+    /// Makes a stream from a connection that has not been used. Registers 512 KiB of memory.
     ///
     /// # Errors
-    /// [`Error::Register`]; [`Error::Post`] if the endpoint has no handles left for the receives,
-    /// or if the connection has ended.
+    /// Returns [`Error::Register`] if the memory cannot be registered. Returns [`Error::Post`] if
+    /// the endpoint has no handles left for the receives, or if the connection has ended.
     pub fn new(connection: Connection) -> Result<Self, Error> {
         let endpoint = connection.endpoint();
         let register = |rights| {
@@ -168,8 +169,8 @@ impl ByteStream {
     /// stream.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ConnectionReset`] if the connection has ended before the peer ended the
-    /// stream.
+    /// Returns [`io::ErrorKind::ConnectionReset`] if the connection has ended before the peer ended
+    /// the stream.
     pub fn poll_receive(
         &mut self,
         context: &mut Context<'_>,
@@ -200,7 +201,8 @@ impl ByteStream {
     /// number of bytes that the stream has accepted.
     ///
     /// # Errors
-    /// [`io::ErrorKind::BrokenPipe`] if this side ended the stream or the connection has ended.
+    /// Returns [`io::ErrorKind::BrokenPipe`] if this side ended the stream or the connection has
+    /// ended.
     pub fn poll_send(
         &mut self,
         context: &mut Context<'_>,
@@ -213,7 +215,7 @@ impl ByteStream {
     /// bytes that exceed the largest message.
     ///
     /// # Errors
-    /// The errors of [`ByteStream::poll_send`].
+    /// Returns the errors of [`ByteStream::poll_send`].
     pub fn poll_send_vectored(
         &mut self,
         context: &mut Context<'_>,
@@ -231,12 +233,13 @@ impl ByteStream {
         sending.poll_post(connection, context, parts).map_err(pipe)
     }
 
-    /// Ends the stream. After this call, this end cannot send. Ready when the peer has received all
-    /// bytes.
+    /// Ends the stream. After this call, this end cannot send. The result is ready when the peer
+    /// has received all bytes.
     ///
     /// # Errors
-    /// The error of the connection, if the connection had ended before. If the peer has closed the
-    /// connection, there is no error, because the peer no longer wants the remaining bytes.
+    /// Returns [`io::ErrorKind::BrokenPipe`] if the connection ends before the peer has received
+    /// all bytes. If the peer has closed the connection, there is no error, because the peer does
+    /// not want the remaining bytes.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { connection, sending, .. } = self;
         let outcome = ready!(sending.poll_end(connection, context));
@@ -247,9 +250,9 @@ impl ByteStream {
 
 impl Drop for ByteStream {
     fn drop(&mut self) {
-        // Close the connection now. Otherwise the handles that are dropped below would keep it
-        // open. In a forked child, this call fails and changes nothing, because the connection
-        // belongs to the parent.
+        // Close the connection now. Otherwise the handles of the posted messages and receives,
+        // which are dropped after this function, would keep it open. In a forked child, this call
+        // fails and changes nothing, because the connection belongs to the parent.
         let _forked = self.connection.close(&[]);
     }
 }
@@ -270,8 +273,8 @@ impl Sending {
         Poll::Ready(Ok(()))
     }
 
-    /// Posts a message with the first bytes of `parts`. The caller ensures that a place is free.
-    /// Returns the number of bytes in the message.
+    /// Posts a message with as many bytes of `parts` as fit into a message. The caller ensures that
+    /// a place in the buffer is free. Returns the number of bytes in the message.
     fn poll_post(
         &mut self,
         connection: &Connection,
@@ -329,7 +332,8 @@ impl Receiving {
         Ok(())
     }
 
-    /// Copies unread bytes of the current message. Returns the number of copied bytes.
+    /// Copies unread bytes of the current message. Returns the number of copied bytes, or `None` if
+    /// the program has read all messages that have arrived.
     fn read(&mut self, bytes: &mut [u8]) -> Option<usize> {
         let unread = self.unread.as_mut()?;
         let length = (unread.length - unread.taken).min(bytes.len() as u64);

@@ -39,14 +39,14 @@ pub struct ConnectOptions {
     /// Completion queue that this connection shares with other connections.
     pub queue: Option<Arc<CompletionQueue>>,
     /// Number of entries of the connection's own queue, if `queue` is `None`. It is at least 1, and
-    /// 256 by default. An entry takes 64 bytes. These reserve one entry each: a pending signalled
-    /// operation, a pending operation without a handle, and a posted receive. Programs with
+    /// 256 by default. An entry takes 64 bytes. Each pending signalled operation, each pending
+    /// operation without a handle and each posted receive reserves one entry. Programs with
     /// thousands of connections should share a queue.
     pub completions: usize,
     /// Protection domain of the regions that the peer may reach; by default the endpoint's own.
     pub domain: Option<ProtectionDomain>,
-    /// Settings of this connection, such as timeouts and the number of receives. If not set, the
-    /// endpoint's settings apply.
+    /// Settings of this connection, such as timeouts and the number of receives. The endpoint's
+    /// settings apply to everything that is not set here.
     pub terms: Terms,
 }
 
@@ -75,7 +75,7 @@ impl ConnectOptions {
         Self::default()
     }
 
-    /// Sets the number of the peer's listener.
+    /// Sets the service number of the peer's listener.
     pub fn service(mut self, service: u32) -> Self {
         self.service = service;
         self
@@ -147,19 +147,20 @@ impl Endpoint {
     /// Connects to a listening peer, with default options.
     ///
     /// # Errors
-    /// [`ConnectError`]: the peer cannot be reached, rejects the request, or does not answer within
-    /// [`ConnectOptions::LIMIT`].
+    /// Returns [`ConnectError`] if the peer cannot be reached, rejects the request, or does not
+    /// answer within [`ConnectOptions::LIMIT`].
     pub fn connect(&self, peer: impl IntoPeers) -> Result<Connection, ConnectError> {
         self.connect_with(peer, ConnectOptions::default())
     }
 
     /// Connects to a peer that listens on any of the given addresses. One address is enough,
-    /// because the peer reports its other addresses. Each local link is paired with the nearest
-    /// address.
+    /// because the peer reports its other addresses. Each local link is paired with at most one
+    /// address: if possible, with an address to which the kernel routes from this link; otherwise
+    /// with the address that has the longest common prefix with the link's own address.
     ///
     /// # Errors
-    /// [`ConnectError`]: the peer cannot be reached, rejects the request, or does not answer within
-    /// the limit of the options.
+    /// Returns [`ConnectError`] if the peer cannot be reached, rejects the request, or does not
+    /// answer within the limit of the options.
     pub fn connect_with(
         &self,
         peer: impl IntoPeers,
@@ -176,8 +177,8 @@ impl Endpoint {
     /// addresses.
     ///
     /// # Errors
-    /// [`ConnectError`], if the connection cannot be requested: no route to the peer, options out
-    /// of range, or an endpoint that is shut down.
+    /// Returns [`ConnectError`] if the connection cannot be requested: there is no route to the
+    /// peer, an option is out of range, or the endpoint is shut down.
     pub fn start_connect(
         &self,
         peer: impl IntoPeers,
@@ -243,8 +244,8 @@ impl Connecting {
     }
 
     /// Waits for the answer like [`Connecting::wait`], but continues the attempt after
-    /// [`ConnectError::TimedOut`]. So the caller may call it again. With a limit of 0, only checks
-    /// whether the answer has arrived.
+    /// [`ConnectError::TimedOut`]. So the caller may call this method again. With a limit of 0,
+    /// only checks whether the answer has arrived.
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, is_given_up: fn() -> bool) -> Result<(), ethernot::Error> {
@@ -296,7 +297,7 @@ impl Future for Connecting {
     }
 }
 
-/// Returns the connection if it is established, or the reason why it is not.
+/// Returns the connection if it is established, or the reason why it was not established.
 fn connected(
     connection: Connection,
     stage: Stage,

@@ -25,9 +25,9 @@ use crate::tasks::{UntilCompletion, UntilNews};
 
 /// A connection to a peer.
 ///
-/// The connection is closed when it and all handles of its operations are dropped. Operations that
-/// are not complete at that time are abandoned. To ensure that they complete, wait for their
-/// handles or call [`Endpoint::shutdown`].
+/// The connection is closed when this object and all handles of its operations are dropped.
+/// Operations that are not complete at that time are abandoned. To ensure that operations complete,
+/// wait for their handles or call [`Endpoint::shutdown`].
 #[derive(Debug)]
 pub struct Connection {
     inner: Arc<ConnectionInner>,
@@ -58,27 +58,30 @@ pub(crate) struct ConnectionInner {
 #[must_use]
 #[non_exhaustive]
 pub struct OperationOptions {
-    /// Performs the operation only after all earlier operations of the connection (backward fence).
+    /// Whether the target performs this operation only after all earlier operations of the
+    /// connection (backward fence).
     pub fence_before: bool,
-    /// Performs all later operations of the connection only after this operation (forward fence).
+    /// Whether the target performs all later operations of the connection only after this operation
+    /// (forward fence).
     pub fence_after: bool,
-    /// Relaxed or strict order.
+    /// The order of this operation's bytes: relaxed or strict.
     pub order: Order,
-    /// Queues a completion at this endpoint when the operation succeeds. Posting reserves an entry
-    /// of the queue for this completion. If the operation fails, a completion is queued only if the
-    /// queue has room. The handle reports the failure in any case.
+    /// Whether this endpoint queues a completion when the operation succeeds or fails. Posting
+    /// reserves an entry of the queue for this completion. Without this flag, a failure queues a
+    /// completion only if the queue has room. The handle reports the failure in any case.
     pub signalled: bool,
-    /// Notifies the peer of a write: queues a completion with `immediate` or 0 in the peer's queue.
-    /// A message always queues a completion there.
+    /// Whether the peer is notified of a write, by a completion in the peer's queue. The completion
+    /// contains `immediate`, or 0 if there is no immediate. A message always queues a completion at
+    /// the peer.
     pub notify: bool,
-    /// A 32-bit value for the peer. It is sent with a message or with the notification of a write.
-    /// Setting it implies `notify`.
+    /// A 32-bit value for the peer. The value is sent with a message or with the notification of a
+    /// write. A write with a value always notifies the peer, even without `notify`.
     pub immediate: Option<u32>,
-    /// Value that the completion returns.
+    /// A number that the program chooses. The completion of the operation contains this number.
     pub context: u64,
-    /// Allows the library to defer the operation. The library sends it at the latest with the next
-    /// operation without this flag, at the next poll or at the next wait. In this way many small
-    /// operations are sent together.
+    /// Whether the library may defer the operation. The library sends the operation at the latest
+    /// with the next operation without this flag, at the next poll or at the next wait. In this way
+    /// many small operations are sent together.
     pub more: bool,
 }
 
@@ -105,11 +108,11 @@ impl OperationOptions {
         context: 0,
         more: false,
     };
-    /// Notifies the peer, like a notification of `MultiEdge`.
+    /// Options for an operation that notifies the peer, like a notification of `MultiEdge`.
     pub const NOTIFY: Self = Self { notify: true, ..Self::NONE };
-    /// Strict order, as on a reliable connection of verbs.
+    /// Options for an operation in strict order, as on a reliable connection of verbs.
     pub const STRICT: Self = Self { order: Order::Strict, ..Self::NONE };
-    /// Queues a completion at this endpoint.
+    /// Options for an operation that queues a completion at this endpoint.
     pub const SIGNALLED: Self = Self { signalled: true, ..Self::NONE };
 
     fn flags(self) -> OperationFlags {
@@ -157,7 +160,8 @@ impl Connection {
         &self.inner
     }
 
-    /// Polls until the connection is established or closed.
+    /// Waits until the connection is established or closed, and returns the stage. If the handshake
+    /// is pending, subscribes the calling task to the next change of the connection's state.
     pub(crate) fn poll_settled(
         &self,
         context: &Context<'_>,
@@ -201,8 +205,8 @@ impl Connection {
     /// Writes up to 64 bytes. The call copies the bytes, so they may change after the call.
     ///
     /// # Errors
-    /// The errors of [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64
-    /// bytes.
+    /// Returns the errors of [`Connection::write`], and [`PostError::InlineTooLong`] for more than
+    /// 64 bytes.
     pub fn write_bytes(
         &self,
         bytes: &[u8],
@@ -219,7 +223,7 @@ impl Connection {
     /// region needs [`Rights::LOCAL_WRITE`](crate::Rights::LOCAL_WRITE).
     ///
     /// # Errors
-    /// The errors of [`Connection::write`].
+    /// Returns the errors of [`Connection::write`].
     pub fn read(
         &self,
         local: &MemoryRegion,
@@ -239,7 +243,7 @@ impl Connection {
     /// handle returns the previous value of the word.
     ///
     /// # Errors
-    /// The errors of [`Connection::write`].
+    /// Returns the errors of [`Connection::write`].
     pub fn fetch_add(
         &self,
         remote: &RemoteRegion,
@@ -256,7 +260,7 @@ impl Connection {
     /// `compare`. The handle returns the previous value of the word.
     ///
     /// # Errors
-    /// The errors of [`Connection::write`].
+    /// Returns the errors of [`Connection::write`].
     pub fn compare_swap(
         &self,
         remote: &RemoteRegion,
@@ -273,7 +277,7 @@ impl Connection {
     /// Sends a message. The message consumes a receive that the peer has posted or will post.
     ///
     /// # Errors
-    /// The errors of [`Connection::write`].
+    /// Returns the errors of [`Connection::write`].
     pub fn send(
         &self,
         local: &MemoryRegion,
@@ -289,8 +293,8 @@ impl Connection {
     /// call.
     ///
     /// # Errors
-    /// The errors of [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64
-    /// bytes.
+    /// Returns the errors of [`Connection::write`], and [`PostError::InlineTooLong`] for more than
+    /// 64 bytes.
     pub fn send_bytes(
         &self,
         bytes: &[u8],
@@ -304,7 +308,7 @@ impl Connection {
     /// reports the arrival of the message.
     ///
     /// # Errors
-    /// The errors of [`Connection::write`].
+    /// Returns the errors of [`Connection::write`].
     pub fn post_receive(
         &self,
         local: &MemoryRegion,
@@ -316,12 +320,12 @@ impl Connection {
         self.post_posting(receive, Doorbell::Ring)
     }
 
-    /// Posts an operation without a handle or a status slot, for programs that poll completions.
-    /// Sends the operation at once. The fields of `operation` have the same meaning as in
-    /// [`OperationOptions`].
+    /// Posts an operation without a handle, for programs that poll completions. Sends the operation
+    /// at once. `operation.status` must be `None`, because only handles have a status slot. The
+    /// other fields have the same meaning as in [`OperationOptions`].
     ///
     /// # Errors
-    /// The errors of [`Connection::write`].
+    /// Returns the errors of [`Connection::write`].
     #[inline]
     pub fn post(&self, operation: &Operation) -> Result<(), PostError> {
         self.submit_plain(operation, Doorbell::Ring)
@@ -332,7 +336,7 @@ impl Connection {
     /// the next wait. In this way many small operations are sent together.
     ///
     /// # Errors
-    /// The errors of [`Connection::write`].
+    /// Returns the errors of [`Connection::write`].
     #[inline]
     pub fn post_later(&self, operation: &Operation) -> Result<(), PostError> {
         self.submit_plain(operation, Doorbell::Later)
@@ -342,7 +346,7 @@ impl Connection {
     /// empty, makes progress and tries once more.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn poll(&self) -> Result<Option<Completion>, Forked> {
         let runtime = &self.inner.endpoint.runtime;
@@ -358,7 +362,8 @@ impl Connection {
     /// `limit` (`None`: until the connection ends).
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection has ended and its queue is empty.
+    /// Returns [`WaitError::TimedOut`] if the limit expires, and [`WaitError::Closed`] if the
+    /// connection has ended and its queue is empty.
     pub fn wait_completion(&self, limit: Option<Duration>) -> Result<Completion, WaitError> {
         let ConnectionInner { endpoint, queue, fate, .. } = &*self.inner;
         let found = endpoint.runtime.wait(Interest::Completion(queue), limit, || {
@@ -377,7 +382,7 @@ impl Connection {
     /// future is dropped, no completion is lost.
     ///
     /// # Errors
-    /// [`WaitError::Closed`] if the connection has ended and its queue is empty.
+    /// Returns [`WaitError::Closed`] if the connection has ended and its queue is empty.
     pub fn next_completion(
         &self,
     ) -> impl Future<Output = Result<Completion, WaitError>> + Send + '_ {
@@ -425,7 +430,7 @@ impl Connection {
     /// the reason, and the private data that the peer sent when it closed the connection.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`].
+    /// Returns [`WaitError::TimedOut`] if the limit expires.
     pub fn wait_closed(&self, limit: Option<Duration>) -> Result<(Closed, Vec<u8>), WaitError> {
         let ConnectionInner { endpoint, fate, .. } = &*self.inner;
         let closed = endpoint.runtime.wait(Interest::News, limit, || fate.end())?;
@@ -435,7 +440,7 @@ impl Connection {
     /// Waits in a task for the end of the connection, like [`Connection::wait_closed`] in a thread.
     ///
     /// # Errors
-    /// The errors of [`Connection::wait_closed`].
+    /// Returns the errors of [`Connection::wait_closed`].
     pub fn ended(&self) -> impl Future<Output = Result<(Closed, Vec<u8>), WaitError>> + Send + '_ {
         let ConnectionInner { endpoint, fate, handle, .. } = &*self.inner;
         let ended = UntilNews::new(endpoint, Topic::Connection(*handle), || fate.end());
@@ -446,7 +451,7 @@ impl Connection {
     /// dropped). Operations and receives that are not complete fail as flushed.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn close(&self, private_data: &[u8]) -> Result<(), Forked> {
         self.inner.close(private_data.to_vec())
     }
@@ -455,7 +460,7 @@ impl Connection {
     /// the connection has ended.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn info(&self) -> Result<Option<ConnectionInfo>, Forked> {
         let handle = self.inner.handle;
         self.inner.endpoint.runtime.control(move |engine, _memory, _now| engine.info(handle))
@@ -466,7 +471,7 @@ impl Connection {
     /// connection.
     ///
     /// # Errors
-    /// [`LinkError`]: the link cannot be added, or the process is a forked child.
+    /// Returns [`LinkError`] if the link cannot be added, or the process is a forked child.
     pub fn add_link(&self, link: LinkId, peer: impl Into<PeerAddr>) -> Result<u8, LinkError> {
         let (handle, peer) = (self.inner.handle, peer.into());
         let runtime = &self.inner.endpoint.runtime;
@@ -479,7 +484,7 @@ impl Connection {
     /// other links. The last link cannot be removed.
     ///
     /// # Errors
-    /// [`LinkError`]: there is no such link, or the process is a forked child.
+    /// Returns [`LinkError`] if there is no such link, or the process is a forked child.
     pub fn remove_link(&self, index: u8) -> Result<(), LinkError> {
         let handle = self.inner.handle;
         let runtime = &self.inner.endpoint.runtime;
@@ -629,12 +634,14 @@ impl Drop for ConnectionInner {
     }
 }
 
-/// Creates a message of up to 64 bytes. [`Connection::call`] posts it together with a receive.
+/// Creates a message of up to 64 bytes. [`Connection::call`] posts this message together with a
+/// receive.
 pub(crate) fn question(bytes: &[u8], options: OperationOptions) -> Result<Operation, PostError> {
     operation(Request::Send { source: inline(bytes)? }, bytes.len() as u64, options)
 }
 
-/// Creates a message from a region. [`Connection::call_from`] posts it together with a receive.
+/// Creates a message from a region. [`Connection::call_from`] posts this message together with a
+/// receive.
 pub(crate) fn question_from(
     local: &MemoryRegion,
     offset: u64,
@@ -665,7 +672,8 @@ fn operation(
 }
 
 /// Returns the immediate of a write that notifies the peer but has no immediate of its own: 0. The
-/// write needs it, because each notification carries an immediate.
+/// write needs this immediate, because each notification carries one. Returns `None` for other
+/// operations.
 #[inline]
 fn implied_immediate(request: &Request, notify: bool) -> Option<u32> {
     (notify && matches!(request, Request::Write { .. })).then_some(0)

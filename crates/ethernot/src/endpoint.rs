@@ -50,9 +50,9 @@ pub type LinkWrapper = Box<dyn FnMut(usize, Box<dyn Link>) -> Box<dyn Link> + Se
 /// One end of remote memory access: the links, memory regions and connections of a process.
 ///
 /// Clones are cheap, and threads may share them. The endpoint closes its connections when its last
-/// clone and all connections, listeners and handles made from it are dropped. The drop waits at
-/// most one millisecond until the peers confirm. If a peer is silent, another thread waits for that
-/// peer, and the links stay open during this wait ([`EndpointBuilder::shutdown_grace`]).
+/// clone and all connections, listeners and handles made from it are dropped. The drop waits for
+/// the peers' confirmations for at most one millisecond. If a peer is silent, another thread waits
+/// for that peer, and the links stay open during this wait ([`EndpointBuilder::shutdown_grace`]).
 ///
 /// To ensure that operations are complete and that peers have confirmed, call
 /// [`Endpoint::shutdown`] first.
@@ -104,10 +104,10 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets whether links that were made from names or by default follow their interfaces (the
-    /// default). The endpoint then adds a link when an interface appears or returns, and removes
-    /// the link when the interface disappears. It also adds the link to its connections, and
-    /// removes it from them.
+    /// Sets whether links that were made from names or by default follow their interfaces. They do
+    /// if this method is not called. The endpoint then adds a link when an interface appears or
+    /// returns, and removes the link when the interface disappears. The endpoint also adds the link
+    /// to its connections, and removes the link from them.
     pub fn follow_interfaces(mut self, wanted: bool) -> Self {
         self.is_fixed = !wanted;
         self
@@ -165,15 +165,15 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets whether a progress thread serves the endpoint while no application thread does (the
-    /// default). Without a progress thread, peers are served only while the application is in a
-    /// call of the endpoint.
+    /// Sets whether a progress thread serves the endpoint while no application thread does. By
+    /// default there is a progress thread. Without it, peers are served only while the application
+    /// is in a call of the endpoint.
     pub fn progress_thread(mut self, wanted: bool) -> Self {
         self.without_progress_thread = !wanted;
         self
     }
 
-    /// Pins the progress thread to this processor, with the kernel's number for the processor.
+    /// Pins the progress thread to the processor that has this number in the kernel.
     /// Pinning is useful with [`Polling::ALWAYS`], if no thread of the application uses this
     /// processor.
     ///
@@ -206,7 +206,7 @@ impl EndpointBuilder {
     /// Builds the endpoint.
     ///
     /// # Errors
-    /// [`BindError`]: a link cannot be made, or a setting is out of range.
+    /// Returns [`BindError`] if a link cannot be made, or a setting is out of range.
     pub fn build(self) -> Result<Endpoint, BindError> {
         let mut links = self.links;
         for address in &self.addresses {
@@ -292,7 +292,7 @@ impl Endpoint {
     /// Creates an endpoint with one link on `address`, and with defaults for all other settings.
     ///
     /// # Errors
-    /// The errors of [`EndpointBuilder::build`].
+    /// Returns the errors of [`EndpointBuilder::build`].
     pub fn bind(address: impl Into<String>) -> Result<Self, BindError> {
         Self::builder().bind(address).build()
     }
@@ -301,7 +301,7 @@ impl Endpoint {
     /// with defaults for all other settings.
     ///
     /// # Errors
-    /// The errors of [`EndpointBuilder::build`].
+    /// Returns the errors of [`EndpointBuilder::build`].
     pub fn with_links(names: impl Into<String>) -> Result<Self, BindError> {
         Self::builder().links(names).build()
     }
@@ -309,7 +309,7 @@ impl Endpoint {
     /// Returns the links, each with the address at which peers reach it: a UDP or a MAC address.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn links(&self) -> Result<Vec<(LinkId, PeerAddr)>, Forked> {
         self.inner.runtime.link_addresses()
     }
@@ -318,7 +318,7 @@ impl Endpoint {
     /// identifiers.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn local_addresses(&self) -> Result<Vec<SocketAddr>, Forked> {
         let links = self.inner.runtime.link_addresses()?;
         Ok(links.into_iter().filter_map(|(_, address)| address.to_socket()).collect())
@@ -329,7 +329,7 @@ impl Endpoint {
     /// call [`Connection::add_link`](crate::Connection::add_link).
     ///
     /// # Errors
-    /// [`BindError`]: the link cannot be made.
+    /// Returns [`BindError`] if the link cannot be made.
     pub fn add_link(&self, link: &str) -> Result<LinkId, BindError> {
         let opener = Opener { udp: self.inner.udp, port: 0 };
         let opened = match opener.open_named(link) {
@@ -347,7 +347,7 @@ impl Endpoint {
     /// such link.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn remove_link(&self, link: LinkId) -> Result<bool, Forked> {
         self.inner.runtime.detach_link(link)
     }
@@ -357,8 +357,8 @@ impl Endpoint {
         self.inner.runtime.memory()
     }
 
-    /// Returns the problems of links that do not work. These are named links, and links on
-    /// interfaces that the endpoint could use. If the endpoint does not follow interfaces
+    /// Returns the problems of links that do not work: of named links, and of links on interfaces
+    /// that the endpoint could use. If the endpoint does not follow interfaces
     /// ([`EndpointBuilder::follow_interfaces`]), the list is empty.
     pub fn link_problems(&self) -> Vec<LinkProblem> {
         self.inner.named.as_ref().map(NamedLinks::problems).unwrap_or_default()
@@ -375,7 +375,7 @@ impl Endpoint {
     /// most 4 ms.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn drive(&self) -> Result<Drive, Forked> {
         self.inner.runtime.poll()
@@ -385,8 +385,8 @@ impl Endpoint {
     /// If the queue is empty, makes progress and tries once more.
     ///
     /// # Errors
-    /// [`PollError::ForeignQueue`] for a queue of another endpoint, [`PollError::Forked`] in a child process after
-    /// `fork`.
+    /// Returns [`PollError::ForeignQueue`] for a queue of another endpoint, and
+    /// [`PollError::Forked`] in a child process after `fork`.
     #[inline]
     pub fn poll(&self, queue: &CompletionQueue) -> Result<Option<Completion>, PollError> {
         self.inner.check_queue(queue)?;
@@ -402,8 +402,9 @@ impl Endpoint {
     /// `limit` (`None`: without a limit).
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the
-    /// endpoint is shut down and the queue is empty.
+    /// Returns [`WaitError::TimedOut`] if the limit expires, [`WaitError::ForeignQueue`] for a
+    /// queue of another endpoint, and [`WaitError::ShutDown`] if the endpoint is shut down and the
+    /// queue is empty.
     pub fn wait_completion(
         &self,
         queue: &Arc<CompletionQueue>,
@@ -419,8 +420,8 @@ impl Endpoint {
     /// Waits in a task for a completion, like [`Endpoint::wait_completion`] in a thread.
     ///
     /// # Errors
-    /// [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the endpoint is shut down and
-    /// the queue is empty.
+    /// Returns [`WaitError::ForeignQueue`] for a queue of another endpoint, and
+    /// [`WaitError::ShutDown`] if the endpoint is shut down and the queue is empty.
     pub fn next_completion<'a>(
         &'a self,
         queue: &'a Arc<CompletionQueue>,
@@ -439,7 +440,7 @@ impl Endpoint {
     /// Returns the counters of events that are not part of an established connection.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn counters(&self) -> Result<EndpointCounters, Forked> {
         self.inner.runtime.control(|engine, _memory, _now| *engine.counters())
     }
@@ -447,7 +448,7 @@ impl Endpoint {
     /// Returns the counters of the endpoint's threads.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn runtime_counters(&self) -> Result<RuntimeCounters, Forked> {
         self.inner.runtime.counters()
     }
@@ -455,7 +456,7 @@ impl Endpoint {
     /// Returns the counters of a link's driver, or `None` if there is no such link.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn link_statistics(&self, link: LinkId) -> Result<Option<LinkStatistics>, Forked> {
         self.inner.runtime.link_statistics(link)
     }
@@ -463,7 +464,7 @@ impl Endpoint {
     /// Returns the number of records in use, for each pool that all connections share.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn pool_use(&self) -> Result<PoolUse, Forked> {
         self.inner.runtime.control(|engine, _memory, _now| engine.pool_use())
     }
@@ -472,7 +473,7 @@ impl Endpoint {
     /// is pending.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn connection_count(&self) -> Result<u32, Forked> {
         self.inner.runtime.control(|engine, _memory, _now| engine.connection_count())
     }
@@ -483,7 +484,8 @@ impl Endpoint {
     /// [`WaitError::ShutDown`].
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`]: at least one peer has not confirmed that its connection is closed.
+    /// Returns [`WaitError::TimedOut`] if at least one peer has not confirmed in time that its
+    /// connection is closed.
     pub fn shutdown(&self, limit: Option<Duration>) -> Result<(), WaitError> {
         self.inner.shutdown(limit)
     }
@@ -499,7 +501,7 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Endpoint::shutdown`].
+    /// Returns the errors of [`Endpoint::shutdown`].
     pub fn shutting_down(&self) -> impl Future<Output = Result<(), WaitError>> + Send + '_ {
         let inner = &*self.inner;
         async move {
@@ -520,7 +522,7 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`].
+    /// Returns [`WaitError::TimedOut`] if the limit expires.
     pub fn flush(&self, limit: Option<Duration>) -> Result<(), WaitError> {
         let inner = &*self.inner;
         in_time(inner.until(limit, inner.is_flushed())?.then_some(()), limit)
@@ -530,7 +532,7 @@ impl Endpoint {
     /// [`Endpoint::flush`] in a thread.
     ///
     /// # Errors
-    /// The errors of [`Endpoint::flush`].
+    /// Returns the errors of [`Endpoint::flush`].
     pub fn flushed(&self) -> impl Future<Output = Result<(), WaitError>> + Send + '_ {
         let inner = &*self.inner;
         async move { Ok(inner.met(inner.is_flushed()).await?) }
@@ -677,8 +679,8 @@ fn resolve(address: &str) -> Result<SocketAddr, BindError> {
     found.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))
 }
 
-/// Time for peers to confirm that connections are closed. The engine retransmits the close five
-/// times, after 20 to 320 ms.
+/// Time for peers to confirm that connections are closed. The engine sends the close at most five
+/// times, with pauses of 20 to 320 ms, and gives up after 620 ms.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// Interval of checks for changes that cause no notification.

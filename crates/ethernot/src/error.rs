@@ -225,7 +225,8 @@ pub enum PostError {
         /// Length of the region in bytes.
         limit: u64,
     },
-    /// The operation refers to a status slot, but it has no handle.
+    /// The operation refers to a status slot although it was posted without a handle. Contains the
+    /// number of the slot.
     #[error(
         "status slot {0} may follow an operation of another handle; leave `status` empty, or post by a \
          method that returns a handle"

@@ -52,12 +52,12 @@ impl OperationHandle {
 
     /// Waits until the operation is complete, for at most `limit` (`None`: without a limit).
     /// Returns the previous value of the peer's word for an atomic, and 0 for other operations. The
-    /// call may be repeated. After [`OperationFailure::TimedOut`] it waits again. After the
-    /// operation has ended, it returns the same result.
+    /// call may be repeated. A call after [`OperationFailure::TimedOut`] waits again. A call after
+    /// the operation has ended returns the same result.
     ///
     /// # Errors
-    /// [`OperationFailure`]: the operation failed, the limit expired, or the process is a forked
-    /// child.
+    /// Returns [`OperationFailure`] if the operation failed, the limit expired, or the process is a
+    /// forked child.
     pub fn wait(&self, limit: Option<Duration>) -> Result<u64, OperationFailure> {
         let runtime = &self.connection.endpoint.runtime;
         let ended = runtime.wait(Interest::Status(self.slot), limit, || self.ended())?;

@@ -29,7 +29,8 @@ impl Endpoint {
     /// Listens for connection requests to `service`. Both ends must agree on this number.
     ///
     /// # Errors
-    /// [`ListenError`]: the service is in use, the endpoint is shut down, or the process is a forked child.
+    /// Returns [`ListenError`] if the service is in use, the endpoint is shut down, or the process
+    /// is a forked child.
     pub fn listen(&self, service: u32) -> Result<Listener, ListenError> {
         self.inner.runtime.check_process()?;
         if self.inner.news.is_shut_down() {
@@ -48,7 +49,8 @@ impl Listener {
     /// Waits for the next request, for at most `limit` (`None`: without a limit).
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], and [`WaitError::ShutDown`] if the endpoint is shut down.
+    /// Returns [`WaitError::TimedOut`] if the limit expires, and [`WaitError::ShutDown`] if the
+    /// endpoint is shut down.
     pub fn accept(&self, limit: Option<Duration>) -> Result<ConnectionRequest, WaitError> {
         let inner = &self.endpoint.inner;
         let request = inner.runtime.wait(Interest::News, limit, || {
@@ -61,7 +63,7 @@ impl Listener {
     /// is dropped, no request is lost.
     ///
     /// # Errors
-    /// The errors of [`Listener::accept`].
+    /// Returns the errors of [`Listener::accept`].
     pub fn next_request(
         &self,
     ) -> impl Future<Output = Result<ConnectionRequest, WaitError>> + Send + '_ {
@@ -156,7 +158,7 @@ impl ConnectionRequest {
     /// wait for the confirmation. Ignores the limit in the options.
     ///
     /// # Errors
-    /// [`AcceptError`], if the request no longer exists, or the options are out of range.
+    /// Returns [`AcceptError`] if the request no longer exists, or the options are out of range.
     pub fn start_accept(mut self, options: ConnectOptions) -> Result<Accepting, AcceptError> {
         let mut options = options;
         let inner = Arc::clone(&self.endpoint.inner);
@@ -187,7 +189,7 @@ impl ConnectionRequest {
     /// dropped).
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn reject(mut self, private_data: &[u8]) -> Result<(), Forked> {
         self.reject_with(private_data.to_vec())
     }
@@ -225,8 +227,8 @@ impl Accepting {
     }
 
     /// Waits like [`Accepting::wait`], but the acceptance stays valid after
-    /// [`AcceptError::TimedOut`]. So the caller may call it again. With a limit of 0, only checks
-    /// whether the confirmation has arrived.
+    /// [`AcceptError::TimedOut`]. So the caller may call this method again. With a limit of 0, only
+    /// checks whether the confirmation has arrived.
     ///
     /// # Errors
     /// Returns [`AcceptError`]; each variant names one cause. If an earlier call has returned the
@@ -249,7 +251,7 @@ impl Accepting {
 impl Future for Accepting {
     type Output = Result<Connection, AcceptError>;
 
-    /// Returns the error `AcceptError::Refused(Gone)` if it is polled after the future has ended.
+    /// Returns the error `AcceptError::Refused(Gone)` if an earlier poll has returned the outcome.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { connection, spin_budget, subscriber } = self.get_mut();
         let Some(waiting) = &connection else {

@@ -9,8 +9,9 @@ use crate::handle::OperationHandle;
 use crate::receive::ReceiveHandle;
 
 /// Messages for which the caller needs no registered memory. The library allocates and registers
-/// memory for each message, and frees it after the message. Programs that send many large messages
-/// should instead register a [`Buffer`] once and use [`Connection::send`].
+/// memory for each message, and frees this memory when the message no longer needs it. Programs
+/// that send many large messages should instead register a [`Buffer`] once and use
+/// [`Connection::send`].
 ///
 /// ```
 /// # use std::{thread, time::Duration};
@@ -37,8 +38,8 @@ impl Connection {
     /// posted or will post.
     ///
     /// # Errors
-    /// The errors of [`Connection::send`], and [`PostError::Register`] if no more regions can be
-    /// registered.
+    /// Returns the errors of [`Connection::send`], and [`PostError::Register`] if no more regions
+    /// can be registered.
     pub fn send_message(
         &self,
         bytes: &[u8],
@@ -63,8 +64,8 @@ impl Connection {
     /// dropped.
     ///
     /// # Errors
-    /// The errors of [`Connection::receive`], and [`PostError::Register`] if no more regions can be
-    /// registered.
+    /// Returns the errors of [`Connection::receive`], and [`PostError::Register`] if no more
+    /// regions can be registered.
     pub fn receive_message(&self, length: u32) -> Result<ReceiveHandle, PostError> {
         let region = self.endpoint().register(Buffer::new(length.into()), Rights::LOCAL_WRITE)?;
         self.receive(&region, 0, length)

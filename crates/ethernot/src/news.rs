@@ -14,25 +14,26 @@ use wire_edge::PeerAddr;
 /// Receives the engine's events, and stores the state of each connection.
 ///
 /// The thread inside the engine calls [`EventTable::on_event`], which takes the lock. A thread that
-/// calls the runtime may have to wait for the thread inside the engine. So it must not hold the
-/// lock during such a call, because both threads would wait for each other.
+/// calls the runtime may have to wait for the thread inside the engine. A thread must not hold the
+/// lock during such a call, because the two threads would then wait for each other.
 #[derive(Debug, Default)]
 pub(crate) struct EventTable {
     board: Mutex<Board>,
-    /// Its queue receives the tasks to wake. Set after the runtime was created.
+    /// The status table of the runtime. The table's queue receives the tasks to wake. This field is
+    /// set after the runtime was created.
     status: OnceLock<Arc<StatusTable>>,
 }
 
 #[derive(Debug, Default)]
 struct Board {
     connections: HashMap<ConnectionHandle, Arc<Fate>>,
-    /// Pending requests, by service.
+    /// Connection requests that are not answered yet, by the number of their service.
     requests: HashMap<u32, VecDeque<Request>>,
     /// Whether the endpoint was shut down.
     is_shut_down: bool,
-    /// Waiting tasks, each with its number.
+    /// Tasks that wait for an event of a topic. The number identifies the subscription of a task.
     tasks: HashMap<Topic, Vec<(u64, Waker)>>,
-    /// Number of tasks subscribed so far.
+    /// Number of subscriptions so far, which is also the number of the newest subscription.
     tasks_count: u64,
 }
 
@@ -95,7 +96,7 @@ pub(crate) enum Stage {
     Closed {
         /// The reason.
         reason: Closed,
-        /// The peer's private data.
+        /// Private data that the peer sent when it closed the connection or rejected the request.
         private_data: Vec<u8>,
         /// Whether the connection was established before it ended.
         was_established: bool,
@@ -191,7 +192,7 @@ impl EventTable {
         self.pass_on(tasks.into_iter().flatten());
     }
 
-    /// Queues tasks. The next thread that leaves the engine wakes them.
+    /// Queues tasks to wake. The next thread that leaves the engine wakes these tasks.
     fn pass_on(&self, tasks: impl Iterator<Item = (u64, Waker)>) {
         let Some(status) = self.status.get() else { return };
         for (_, waker) in tasks {
@@ -204,8 +205,9 @@ impl EventTable {
         self.status.get_or_init(|| Arc::clone(status));
     }
 
-    /// Subscribes a task to the next event of a topic. The task must check for the event after this
-    /// call, because the event may have occurred before the subscription.
+    /// Subscribes a task to the next event of a topic, and returns the subscription. The task must
+    /// check for the event after this call, because the event may have occurred before the
+    /// subscription.
     pub(crate) fn subscribe(self: &Arc<Self>, topic: Topic, waker: &Waker) -> Subscriber {
         let mut board = self.lock();
         board.tasks_count += 1;
@@ -225,14 +227,17 @@ impl EventTable {
         waker
     }
 
-    /// Starts to track a connection. Call it inside the engine, before any event of the connection.
+    /// Starts to track a connection. Returns the object in which [`EventTable::on_event`] stores
+    /// the connection's state. The caller is inside the engine, so that no event of the connection
+    /// precedes this call.
     pub(crate) fn follow(&self, connection: ConnectionHandle) -> Arc<Fate> {
         let fate = Arc::new(Fate::default());
         self.lock().connections.insert(connection, Arc::clone(&fate));
         fate
     }
 
-    /// Ends all current and later waits for requests.
+    /// Records that the endpoint is shut down, and wakes all tasks. Current and later waits for
+    /// requests end.
     pub(crate) fn shut_down(&self) {
         let tasks = {
             let mut board = self.lock();

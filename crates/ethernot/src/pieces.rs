@@ -52,7 +52,7 @@ impl Connection {
     /// The bytes must not change until the operation is complete.
     ///
     /// # Errors
-    /// The errors of [`Connection::write`], and [`PostError::Pieces`] for an invalid list.
+    /// Returns the errors of [`Connection::write`], and [`PostError::Pieces`] for an invalid list.
     pub fn write_list(
         &self,
         pieces: &[RegionSlice<'_>],
@@ -68,11 +68,11 @@ impl Connection {
     }
 
     /// Reads bytes of the peer's memory, from `remote_offset`, and stores them in `pieces`, in
-    /// order. The length of the read is the total length of the pieces. Their regions need
-    /// [`Rights::LOCAL_WRITE`](crate::Rights::LOCAL_WRITE).
+    /// order. The length of the read is the total length of the pieces. The regions of the pieces
+    /// need [`Rights::LOCAL_WRITE`](crate::Rights::LOCAL_WRITE).
     ///
     /// # Errors
-    /// The errors of [`Connection::write_list`].
+    /// Returns the errors of [`Connection::write_list`].
     pub fn read_list(
         &self,
         pieces: &[RegionSlice<'_>],
@@ -91,7 +91,7 @@ impl Connection {
     /// Sends the bytes of `pieces`, in order, as one message.
     ///
     /// # Errors
-    /// The errors of [`Connection::write_list`].
+    /// Returns the errors of [`Connection::write_list`].
     pub fn send_list(
         &self,
         pieces: &[RegionSlice<'_>],
@@ -107,7 +107,7 @@ impl Connection {
     /// completion with `context` reports the arrival of the message.
     ///
     /// # Errors
-    /// The errors of [`Connection::write_list`].
+    /// Returns the errors of [`Connection::write_list`].
     pub fn post_receive_list(
         &self,
         pieces: &[RegionSlice<'_>],

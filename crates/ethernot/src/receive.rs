@@ -33,8 +33,8 @@ use crate::tasks::poll_slot;
 pub struct ReceiveHandle {
     connection: Arc<ConnectionInner>,
     place: ReceivePlace,
-    /// Whether the next call of `receive` takes over this receive if the program has not read its
-    /// message.
+    /// Whether the next call of `receive` takes over this receive if the handle is dropped before
+    /// the program has read the message.
     is_kept: bool,
     is_seen: AtomicBool,
     spin_budget: SpinBudget,
@@ -79,7 +79,7 @@ impl Connection {
     /// message is then in the *earlier* buffer: read the bytes through [`Received`].
     ///
     /// # Errors
-    /// The errors of [`Connection::write`].
+    /// Returns the errors of [`Connection::write`].
     pub fn receive(
         &self,
         local: &MemoryRegion,
@@ -103,11 +103,11 @@ impl Connection {
     }
 
     /// Sends a question of up to 64 bytes and posts a buffer for the answer, in one step. Several
-    /// threads may call it on one connection. If the peer answers in order, each thread gets the
-    /// answer to its own question.
+    /// threads may call this method on one connection. If the peer answers in order, each thread
+    /// gets the answer to its own question.
     ///
     /// # Errors
-    /// The errors of [`Connection::write_bytes`].
+    /// Returns the errors of [`Connection::write_bytes`].
     pub fn call(
         &self,
         bytes: &[u8],
@@ -123,7 +123,7 @@ impl Connection {
     /// region. These bytes must not change until the answer has arrived.
     ///
     /// # Errors
-    /// The errors of [`Connection::write`].
+    /// Returns the errors of [`Connection::write`].
     #[expect(clippy::too_many_arguments, reason = "two places, as in any remote operation")]
     pub fn call_from(
         &self,
@@ -206,12 +206,12 @@ impl ReceiveHandle {
     }
 
     /// Waits for the message, for at most `limit` (`None`: without a limit). The call may be
-    /// repeated. After [`OperationFailure::TimedOut`] it waits again. After the receive has ended,
-    /// it returns the same result.
+    /// repeated. A call after [`OperationFailure::TimedOut`] waits again. A call after the receive
+    /// has ended returns the same result.
     ///
     /// # Errors
-    /// [`OperationFailure`]: the receive failed, the limit expired, or the process is a forked
-    /// child.
+    /// Returns [`OperationFailure`] if the receive failed, the limit expired, or the process is a
+    /// forked child.
     pub fn wait(&self, limit: Option<Duration>) -> Result<Received, OperationFailure> {
         let runtime = &self.connection.endpoint.runtime;
         let ended = runtime.wait(Interest::Status(self.place.slot), limit, || self.ended())?;
@@ -307,8 +307,8 @@ impl Received {
     /// number of copied bytes.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if the region was deregistered before this call. Dropping a
-    /// region of memory that the program owns deregisters the region at once.
+    /// Returns [`AccessError::InvalidKey`] if the region was deregistered before this call.
+    /// Dropping a region of memory that the program owns deregisters the region at once.
     pub fn copy_to(&self, bytes: &mut [u8]) -> Result<usize, AccessError> {
         let length = self.len().min(bytes.len());
         let memory = self.connection.endpoint.runtime.memory();
@@ -320,7 +320,7 @@ impl Received {
     /// Returns a copy of the message.
     ///
     /// # Errors
-    /// The errors of [`Received::copy_to`].
+    /// Returns the errors of [`Received::copy_to`].
     pub fn to_vec(&self) -> Result<Vec<u8>, AccessError> {
         let mut bytes = vec![0; self.len()];
         self.copy_to(&mut bytes)?;

@@ -55,7 +55,7 @@ impl<T: Pod> Records<T> {
     /// Values need no alignment. Only words that atomics access must be aligned.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if the array exceeds the buffer.
+    /// Returns [`BufferError::Bounds`] if the array exceeds the buffer.
     pub fn new(buffer: &Arc<Buffer>, offset: u64, count: u64) -> Result<Self, BufferError> {
         let bounds = BufferError::Bounds {
             offset,
@@ -73,7 +73,7 @@ impl<T: Pod> Records<T> {
     /// Returns a copy of the value at `index`.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if `index` is out of range.
+    /// Returns [`BufferError::Bounds`] if `index` is out of range.
     pub fn get(&self, index: u64) -> Result<T, BufferError> {
         let range = self.range(index)?;
         let mut value = T::zeroed();
@@ -84,7 +84,7 @@ impl<T: Pod> Records<T> {
     /// Overwrites the value at `index`.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if `index` is out of range.
+    /// Returns [`BufferError::Bounds`] if `index` is out of range.
     pub fn set(&self, index: u64, value: &T) -> Result<(), BufferError> {
         self.buffer.try_write(self.range(index)?.start, bytemuck::bytes_of(value))
     }
@@ -92,7 +92,7 @@ impl<T: Pod> Records<T> {
     /// Returns the byte range of the value at `index` in the buffer.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if `index` is out of range.
+    /// Returns [`BufferError::Bounds`] if `index` is out of range.
     pub fn range(&self, index: u64) -> Result<Range<u64>, BufferError> {
         if index >= self.count {
             let offset = self.offset.saturating_add(index.saturating_mul(Self::BYTES));

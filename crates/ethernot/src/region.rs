@@ -54,8 +54,8 @@ pub struct MemoryRegion {
     registration: Arc<Registration>,
 }
 
-/// The registration of a region. Received messages contain a reference to it, so that the program
-/// can read them after the region was dropped.
+/// The registration of a region. Received messages contain a reference to the registration, so that
+/// the program can read the messages after it has dropped the region.
 #[derive(Debug)]
 pub(crate) struct Registration {
     region: RegionId,
@@ -114,7 +114,7 @@ impl MemoryRegion {
     /// ```
     ///
     /// # Errors
-    /// [`RangeError`] if the range exceeds the region.
+    /// Returns [`RangeError`] if the range exceeds the region.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<RegionSlice<'_>, RangeError> {
         RegionSlice { region: self, offset: 0, length: self.len() }.slice(range)
     }
@@ -132,7 +132,7 @@ impl<'a> RegionSlice<'a> {
     /// Returns a part of the slice. The range counts bytes from the start of the slice.
     ///
     /// # Errors
-    /// [`RangeError`] if the range exceeds the slice.
+    /// Returns [`RangeError`] if the range exceeds the slice.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RangeError> {
         let (start, length) = part(range, self.length)?;
         // The range is within this slice, and this slice is within its region.
@@ -206,7 +206,7 @@ fn part(range: impl RangeBounds<u64>, limit: u64) -> Result<(u64, u64), RangeErr
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         let Registration { region, regions } = &*self.registration;
-        // If this is the last reference, do nothing: dropping it ends the registration.
+        // If this is the last reference, do nothing: dropping the reference ends the registration.
         if Arc::strong_count(&self.registration) > 1 {
             // Ignore the error. It can only mean that the program has already deregistered the
             // region by its identifier.
@@ -252,7 +252,7 @@ impl RemoteRegion {
     /// Decodes the description of a region, as encoded by [`RemoteRegion::to_bytes`].
     ///
     /// # Errors
-    /// [`RemoteRegionError`] if the bytes have another length.
+    /// Returns [`RemoteRegionError`] if the bytes have another length.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RemoteRegionError> {
         let error = RemoteRegionError(bytes.len());
         let bytes: &[u8; Self::BYTES] = bytes.try_into().map_err(|_| error)?;
@@ -282,7 +282,7 @@ impl RemoteRegion {
     /// ```
     ///
     /// # Errors
-    /// [`RangeError`] if the range exceeds the region.
+    /// Returns [`RangeError`] if the range exceeds the region.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RangeError> {
         let (start, len) = part(range, self.len)?;
         match self.address.checked_add(start) {
@@ -330,7 +330,7 @@ impl Endpoint {
     }
 
     /// Registers every address of this process. Peers can then use plain addresses, as in
-    /// `MultiEdge`. They can read and change all memory, so use this method only in trusted
+    /// `MultiEdge`. Peers can read and change all memory, so use this method only in trusted
     /// clusters. Each copy costs a system call. Access to an unmapped address is an error.
     ///
     /// # Errors
@@ -357,7 +357,7 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// [`RegisterError`] if the region belongs to another table.
+    /// Returns [`RegisterError`] if the region belongs to another table.
     pub fn adopt(&self, region: Region) -> Result<MemoryRegion, RegisterError> {
         self.memory().check_region(region.id)?;
         let regions = self.inner.runtime.regions();

@@ -12,11 +12,11 @@ use crate::tasks::UntilLook;
 
 impl Connection {
     /// Repeats `post` while it is refused because there is no room ([`ErrorKind::Busy`]), and
-    /// returns its result. So tasks may post more operations than there is room for.
+    /// returns the result of `post`. So tasks may post more operations than there is room for.
     ///
-    /// There is room again when operations end, handles are dropped or completions are polled.
-    /// While a task waits, it does not drop its own handles. So tasks that wait for each other's
-    /// handles may wait forever.
+    /// There is room again when operations end, handles are dropped or completions are polled. A
+    /// task that waits for room does not drop the handles that it owns. So tasks may wait forever
+    /// if each of them waits for handles that another of them owns.
     ///
     /// ```
     /// # use ethernot::{Buffer, ConnectOptions, Endpoint, Error, OperationOptions, RemoteRegion, Rights};
@@ -48,7 +48,7 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// The errors of `post`, except those of kind [`ErrorKind::Busy`].
+    /// Returns the errors of `post`, except those of kind [`ErrorKind::Busy`].
     pub fn when_room<'a, R, P>(
         &'a self,
         mut post: P,
@@ -66,8 +66,9 @@ impl Connection {
         }
     }
 
-    /// Waits in a task until there is room for an operation with a handle. Another task may use
-    /// this room before the task posts. [`Connection::when_room`] waits and posts in one step.
+    /// Waits in a task until there is room for an operation with a handle. Before the waiting task
+    /// posts, another task may use this room. [`Connection::when_room`] waits and posts in one
+    /// step.
     ///
     /// ```no_run
     /// # async fn f(connection: &ethernot::Connection) -> Result<(), ethernot::Error> {
@@ -77,7 +78,7 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// [`PostError::Closed`] if the connection has ended.
+    /// Returns [`PostError::Closed`] if the connection has ended.
     pub fn room(&self) -> impl Future<Output = Result<(), PostError>> + Send + '_ {
         self.when_room(|| self.check_room())
     }
@@ -96,8 +97,9 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`]; [`WaitError::Closed`] if the connection has ended. Operations that
-    /// were not complete when it ended have failed.
+    /// Returns [`WaitError::TimedOut`] if the limit expires, and [`WaitError::Closed`] if the
+    /// connection has ended. Operations that were not complete when the connection ended have
+    /// failed.
     pub fn flush(&self, limit: Option<Duration>) -> Result<(), WaitError> {
         let handle = self.handle();
         let endpoint = &self.inner().endpoint;
@@ -110,7 +112,7 @@ impl Connection {
     /// [`Connection::flush`] in a thread.
     ///
     /// # Errors
-    /// The errors of [`Connection::flush`].
+    /// Returns the errors of [`Connection::flush`].
     pub fn flushed(&self) -> impl Future<Output = Result<(), WaitError>> + Send + '_ {
         let handle = self.handle();
         async move {

@@ -11,8 +11,8 @@ use semantics::CompletionQueue;
 use crate::endpoint::EndpointInner;
 use crate::news::{Subscriber, Topic};
 
-/// Polls a slot of the status table by `ended`. If `ended` returns `None`, registers the task to be
-/// woken when the slot's operation ends.
+/// Returns the result of `ended`, which checks the operation in a slot of the status table. If
+/// `ended` returns `None`, registers the calling task, so that the end of the operation wakes it.
 #[inline]
 pub(crate) fn poll_slot<R>(
     runtime: &Runtime,
@@ -27,7 +27,8 @@ pub(crate) fn poll_slot<R>(
     })
 }
 
-/// Waits until `look` returns a result. Calls `look` at each notification of a topic.
+/// A future that waits until `look` returns a result. The future calls `look` after each event of
+/// `topic`.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilNews<'a, L> {
@@ -55,8 +56,8 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilNews<'_, L> {
     }
 }
 
-/// Waits until `look` returns a result. Calls `look` at each completion in a queue and at each
-/// notification.
+/// A future that waits until `look` returns a result. The future calls `look` after each completion
+/// in `queue`, and after each other event of which the runtime notifies the application.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilCompletion<'a, L> {
@@ -89,8 +90,9 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilCompletion<'_, L> {
     }
 }
 
-/// Waits until `look` returns a result, for results that no notification announces. Calls `look` at
-/// each notification of the application, and also at intervals.
+/// A future that waits until `look` returns a result. The future calls `look` after each event of
+/// which the runtime notifies the application. It also calls `look` at intervals, because the
+/// runtime does not announce the change that `look` checks.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilLook<'a, L> {

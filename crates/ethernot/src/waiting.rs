@@ -67,8 +67,9 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], [`WaitError::ShutDown`], and [`WaitError::Foreign`] if an awaited
-    /// object belongs to another endpoint.
+    /// Returns [`WaitError::TimedOut`] if the limit expires, [`WaitError::ShutDown`] if the
+    /// endpoint is shut down, and [`WaitError::Foreign`] if an awaited object belongs to another
+    /// endpoint.
     pub fn wait_any(
         &self,
         awaited: &[Awaited<'_>],
@@ -107,16 +108,16 @@ impl Endpoint {
     /// # }
     /// ```
     ///
-    /// Returns false if an event has occurred since the last call. Then check for events again
-    /// before sleeping. Otherwise the program would miss an event. Without a [progress
-    /// thread](crate::EndpointBuilder::progress_thread) it always returns false, because no thread
-    /// would serve the links during the sleep.
+    /// Returns false if an event has occurred since the last call. If the result is false, check
+    /// for events again before sleeping. Otherwise the program would miss an event. Without a
+    /// [progress thread](crate::EndpointBuilder::progress_thread) the result is always false,
+    /// because no thread would serve the links during the sleep.
     ///
     /// Only one thread or task at a time may use the descriptor. At the same time, other threads
     /// and tasks may wait by calls and futures.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn arm(&self) -> Result<bool, Forked> {
         self.inner.runtime.arm()
     }
@@ -124,7 +125,7 @@ impl Endpoint {
     /// Makes the endpoint's descriptor unreadable. [`Endpoint::arm`] also does this.
     ///
     /// # Errors
-    /// [`Forked`] in a child process after `fork`.
+    /// Returns [`Forked`] in a child process after `fork`.
     pub fn drain(&self) -> Result<(), Forked> {
         self.inner.runtime.drain()
     }
@@ -142,7 +143,7 @@ impl Endpoint {
 
 impl Connection {
     /// Returns an iterator over the completions of the connection's queue. The iterator waits for
-    /// each completion for at most `limit`. It ends when the connection ends.
+    /// each completion for at most `limit`. The iteration ends when the connection ends.
     ///
     /// ```no_run
     /// # fn f(connection: &ethernot::Connection) -> Result<(), ethernot::Error> {

@@ -175,8 +175,9 @@ fn the_whole_address_space_is_given_up_at_once() {
 
 const ATTEMPTS: usize = 20;
 
-/// Returns whether a write fails if its region is dropped after the write was posted. In both cases
-/// checks that the connection ends, even if the engine sent the write before the drop.
+/// Posts a write and then drops the region of its bytes. Returns false if the write succeeded,
+/// because the engine sent it before the drop. Otherwise checks the errors of the write and of the
+/// connection, which ends, and returns true.
 fn write_fails_without_the_address_space() -> bool {
     let pair = Pair::new();
     let client = &pair.client;
@@ -216,7 +217,7 @@ fn memory_is_freed_with_the_endpoint() {
     assert_eq!((table.regions(), Arc::strong_count(&buffer)), (0, 1));
 }
 
-/// Reads into a region that the future owns.
+/// Reads from the peer into a region that the future owns. Returns the last byte.
 async fn read_own(
     endpoint: &Endpoint,
     connection: &ethernot::Connection,

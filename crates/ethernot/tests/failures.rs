@@ -216,7 +216,7 @@ fn receives_learn_why_their_connection_ended() {
     assert_eq!(ended_receives(&pair.client.connection), [(1, OperationError::LocalAccess)]);
 }
 
-/// Returns the errors of a connection's receives after its end.
+/// Waits until a connection has ended. Returns the context and the error of each of its receives.
 fn ended_receives(connection: &ethernot::Connection) -> Vec<(u64, OperationError)> {
     connection.wait_closed(Some(LIMIT)).expect("it ends");
     std::iter::from_fn(|| connection.queue().poll())
@@ -421,7 +421,7 @@ fn random_datagrams_only_count() {
     for round in 0..2000_u64 {
         let len = random() % 1400;
         let mut bytes: Vec<u8> = (0..len).map(|_| random() as u8).collect();
-        // Every second datagram has the first byte of a frame.
+        // Give every second datagram a valid first byte: a kind of frame, and link 0.
         if let Some(first) = bytes.first_mut()
             && round % 2 == 0
         {

@@ -250,8 +250,8 @@ fn tasks_wait_without_a_progress_thread() {
     }
 }
 
-/// Compares two times of 8-byte writes: a task awaits the write, or a thread waits for it. Run this
-/// test alone, on a host without other load:
+/// Compares the time of an 8-byte write that a task awaits with that of a write for which a thread
+/// waits. Run this test alone, on a host without other load:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test futures -- --ignored --nocapture speeds

@@ -20,15 +20,15 @@ use ethernot::{Connection, Endpoint};
 use store::{Client, LIMIT, Server, VALUE_MAX, first_slot};
 use testbed::host::Host;
 
-/// Number of turns for each variant.
+/// Number of measurements for each variant.
 const TURNS: usize = 7;
-/// Gets per turn. Before them, the turn makes a tenth of this number of gets without measuring
-/// them.
+/// Number of gets in one measurement. A tenth of this number of gets precede them and are not
+/// measured.
 const GETS: u64 = 20_000;
 const KEYS: u64 = 1000;
 
 /// Tests tables of any size that are a quarter full. If the keys are consecutive, a get takes one
-/// read. If they are not, it takes little more than one read on average.
+/// read. If the keys are not consecutive, a get takes little more than one read on average.
 #[test]
 fn keys_in_a_row_lie_in_their_first_slots() {
     let strides = [1, 2, 7, 64, 1000].map(|stride| (stride, KEYS));
@@ -65,7 +65,8 @@ fn get_over_veth() {
     compare("veth", "10.99.0.1", "10.99.0.2", Some(&hosts));
 }
 
-/// Prints the median ratios of all turns.
+/// Measures gets of the store and of a TCP server alternately. Prints the median ratios of all
+/// measurements.
 fn compare(network: &str, server: &'static str, client: &'static str, hosts: Option<&[Host; 2]>) {
     let [at_server, at_client] = [0, 1].map(|side| hosts.map(|hosts| &hosts[side]));
     let (store, edge) = run(at_server, move || {
@@ -113,7 +114,7 @@ fn compare(network: &str, server: &'static str, client: &'static str, hosts: Opt
     }
 }
 
-/// Runs a job on a host, or in this thread if there is none.
+/// Runs a job on a host, or in the calling thread if `host` is `None`.
 fn run<R: Send + 'static>(host: Option<&Host>, job: impl FnOnce() -> R + Send + 'static) -> R {
     match host {
         Some(host) => host.run(job),

@@ -63,8 +63,9 @@ fn an_idle_queue_pair_ends_when_its_peer_is_killed() {
     let none = connection.wait_completion(Some(limit));
     assert_eq!(none, Err(WaitError::TimedOut { limit }));
     copy::end(server, Signal::SIGKILL);
-    // The process is on this host, so its host reports that the process is gone. The connection
-    // must end before a keep-alive is due.
+    // The killed process ran on this host. So this kernel refuses the next frame of the connection,
+    // because no process has the port. The connection must end before an ordinary keep-alive is
+    // due.
     let closed = connection.wait_closed(Some(LIMIT)).expect("it ends");
     assert!(matches!(closed, (Closed::Refused(_), _)), "{closed:?}");
 }

@@ -27,8 +27,9 @@ fn idle_queue_pairs_end_when_their_peer_on_another_host_is_killed() {
         let endpoint = Endpoint::builder().bind("10.9.0.1:0").build().expect("an endpoint");
         let terms = Terms::default().queue_pair(true);
         let options = ConnectOptions::new().limit(Some(LIMIT)).terms(terms);
-        // The network refuses only six frames at once, and after that one frame per second. Use
-        // more connections than that.
+        // After the kill, the server's kernel answers frames with ICMP errors, but only six frames
+        // at once and one frame a second later. Use more connections than that, so that some of
+        // them get no error.
         let connect = |_| endpoint.connect_with(&*address, options.clone()).expect("it listens");
         (0..8).map(connect).collect::<Vec<_>>()
     });

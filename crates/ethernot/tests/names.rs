@@ -32,7 +32,7 @@ fn an_interface_name_is_enough() {
 
 #[test]
 fn the_port_is_that_of_the_link_or_the_endpoint() {
-    // Another test may take the port between these two calls.
+    // Another test may take the port between these two calls. The test then tries another port.
     let at_free_port = || {
         let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         Some((free, Endpoint::builder().links("lo").port(free).build().ok()?))
@@ -121,7 +121,8 @@ fn the_error_for_an_interface_without_an_address_says_how_to_get_one() {
         ip("link set edge1 up");
         ip("link set edge0 up");
         let error = Endpoint::with_links("udp:edge0").map(drop);
-        // The kernel may have assigned a link-local address already.
+        // The kernel may have assigned a link-local address already. In this case there is no
+        // error.
         if let Err(error) = error {
             assert!(matches!(error, BindError::NoIpAddress { .. }), "{error}");
             assert!(error.to_string().contains("packet:edge0"), "{error}");
@@ -129,7 +130,8 @@ fn the_error_for_an_interface_without_an_address_says_how_to_get_one() {
     });
 }
 
-/// Connects `client` to `server` and writes into its memory.
+/// Connects `client` to `server`, and writes into the server's memory. Returns the client's
+/// connection.
 fn write_over(server: &Endpoint, client: &Endpoint, address: &str) -> Connection {
     let memory = Buffer::new(64);
     let region = server.register(memory.clone(), Rights::REMOTE_WRITE).expect("there is room");

@@ -430,7 +430,7 @@ fn a_thread_that_spins_for_a_passive_target_ends_with_its_endpoint() {
     }
 }
 
-/// A time longer than any test, so that a thread with this policy never sleeps.
+/// A policy by which threads spin for longer than any test takes, so that they never sleep.
 const LONG: Polling = Polling::for_at_most(Duration::from_secs(1000));
 
 /// Returns whether threads of the target sleep while a peer reads and the target's application is

@@ -53,7 +53,9 @@ fn ends_of_unlike_mtu_agree_on_what_gets_through() {
         pair.read_and_verify(6);
         pair.await_frames(1488);
     });
-    // The handshake does not contain the MTU of the second link.
+    // The handshake runs over the first link, so it does not show the ends the MTU of the second
+    // link. They must find out that frames from `edge2` to `edge3` must be smaller than the MTU of
+    // `edge2`.
     in_namespace(|| {
         add_pair("edge2", "edge3");
         for end in ["edge0", "edge1", "edge2"] {
@@ -147,8 +149,9 @@ fn transfer_survives_frames_of_others_under_our_ethertype() {
 
 #[test]
 fn interfaces_with_one_address_serve_one_connection() {
-    // Ports of the server's interfaces, and the expected number of links. If two interfaces have
-    // the same address and port, they are one link.
+    // For each case: the ports of the server's two interfaces, and the number of links that the
+    // connection must have. The interfaces have the same MAC address. If they also have the same
+    // port, the connection can use only one of them at a time.
     for (ports, links) in [([0, 0], 2), ([7471, 7472], 2), ([7471, 7471], 1)] {
         in_namespace(move || {
             add_pair("edge2", "edge3");
@@ -431,7 +434,7 @@ fn endpoint(configs: &[PacketConfig]) -> Endpoint {
 
 /// Opens a link on a port that becomes free after a short time. Another test may start a program at
 /// this moment. The program inherits all descriptors of this process, and closes them only when it
-/// starts to run.
+/// starts to run. Until then, the port is in use.
 fn open_when_free(config: &PacketConfig) -> PacketLink {
     let started = Instant::now();
     loop {
@@ -491,7 +494,7 @@ fn add_pair(first: &str, second: &str) {
     }
 }
 
-/// Returns the properties of all interfaces that a link could have changed, without counters.
+/// Returns those properties of all interfaces that a link could change. The output has no counters.
 fn state() -> [String; 2] {
     [output("ip", &["-d", "link"]), output("tc", &["qdisc"])]
 }

@@ -1,5 +1,6 @@
-//! Tests of servers whose application makes no calls. They measure on which processor the progress
-//! thread runs, how much processor time it takes, and how much it reduces latency.
+//! Tests of servers whose application makes no calls. The tests check on which processor the
+//! progress thread runs. They measure how much processor time this thread takes, and how much it
+//! reduces latency.
 #![forbid(unsafe_code)]
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -27,7 +28,7 @@ fn a_progress_thread_keeps_to_the_processor_that_is_named() {
         let allowed = of_progress_threads("status").into_iter().filter_map(|it| allowed_of(&it));
         allowed.into_iter().any(|allowed| allowed == processor.to_string())
     };
-    // A thread gets its name only when it starts to run.
+    // Wait until the progress thread has its name, which it gets only when it starts to run.
     while of_progress_threads("status").is_empty() {
         thread::yield_now();
     }

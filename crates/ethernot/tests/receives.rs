@@ -66,7 +66,8 @@ fn ask(pair: &Pair, thread: u64, count: u64) {
     }
 }
 
-/// Offset of the threads' words, after the buffers of the server's receives.
+/// Offset in the server's region of the words to which the threads add. The buffers of the server's
+/// receives precede these words.
 const WORDS: u64 = 1 << 16;
 
 /// Makes `threads` threads ask `count` questions in total.
@@ -84,12 +85,13 @@ fn threads_that_share_a_connection_get_their_own_answers() {
     ask_together(&Pair::new(), THREADS, MESSAGES);
 }
 
-/// Number of answers for several threads. A single thread asks a tenth of this number of questions.
+/// Number of questions that several threads ask in all. A single thread asks a tenth of this
+/// number.
 const ANSWERS: u64 = 1_000_000;
 const TURNS: u64 = 20;
 
-/// Compares the time of a million answers with four threads to the time with one thread. Run this
-/// test alone:
+/// Compares the time of an answer when four threads ask with the time when one thread asks. Run
+/// this test alone:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test receives -- --ignored --nocapture speeds
@@ -99,7 +101,7 @@ const TURNS: u64 = 20;
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn speeds_of_threads_that_share_a_connection() {
     let pair = Pair::new();
-    // The variants alternate, so that noise of the machine affects both equally.
+    // The two variants alternate, so that noise of the machine affects both variants equally.
     let mut ratios: Vec<f64> = (0..TURNS)
         .map(|_| {
             let [one, four] = [(1, ANSWERS / 10), (THREADS, ANSWERS)].map(|(threads, answers)| {
@@ -179,7 +181,8 @@ fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
 fn receives_end_with_the_connection() {
     let pair = Pair::new();
     let server = &pair.server;
-    // Use another pair, because this receive would consume the question below.
+    // Post this receive on another pair. On the first pair it would consume the question that the
+    // test sends below.
     let other = Pair::new();
     let (region, ending) = (&other.server.region, &other.server.connection);
     let receive = ending.receive(region, 0, 8).expect("it is posted");

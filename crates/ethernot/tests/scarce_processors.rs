@@ -170,7 +170,8 @@ struct Phase {
     used: [Usage; 2],
 }
 
-/// Connects a client and a server, exchanges data in each style, and leaves both idle.
+/// Connects a client and a server, exchanges data in each style of waiting (`STYLES`), and then
+/// leaves both ends idle. Returns the phases of the test.
 ///
 /// Panics if an end spins or wakes up without a reason.
 fn exercise(setting: &str, ends: [End; 2]) -> Vec<Phase> {
@@ -185,7 +186,7 @@ fn exercise(setting: &str, ends: [End; 2]) -> Vec<Phase> {
         let silence = measured(format!("{setting} silence, {style}"), &mut ends, |ends| {
             ends[0].run(&format!("silence {style} 100"));
         });
-        // A thread that polls may keep its processor, so only limit its sleeps.
+        // A thread that polls may keep its processor, so the test limits only its sleeps.
         demand_few_sleeps(&silence, 0);
         if style == "waiting" && setting != "ALWAYS" {
             demand_rest(&silence, silence.used[0]);

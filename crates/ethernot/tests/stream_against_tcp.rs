@@ -86,7 +86,7 @@ fn calls_over_the_stream_against_tcp() {
     }
 }
 
-/// Number of turns for each transport.
+/// Number of measurements for each transport. The two transports alternate.
 const TURNS: usize = 7;
 
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +95,8 @@ enum Protocol {
     Grpc,
 }
 
-/// Makes two hosts with addresses.
+/// Makes two hosts with IP addresses, and a link between the hosts. Returns `None` if this process
+/// lacks the permission to make hosts.
 fn hosts() -> Option<[Host; 2]> {
     let hosts = Host::pair()?;
     for (host, address) in hosts.iter().zip(["10.99.0.1/24", "10.99.0.2/24"]) {

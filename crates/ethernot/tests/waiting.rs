@@ -148,8 +148,8 @@ fn what_has_come_already_is_to_be_looked_at_before_sleeping() {
     while !client.endpoint.arm().expect("not forked") {}
     let write = client.connection.write_bytes(b"x", &pair.remote, 0, OperationOptions::SIGNALLED);
     write.expect("it is posted").wait(Some(LIMIT)).expect("it succeeds");
-    // The descriptor is armed. The thread that completed the write makes it readable, but only
-    // after this thread has left the engine.
+    // The descriptor is armed. A thread inside the engine has completed the write. This thread
+    // makes the descriptor readable only when it leaves the engine, so sleep until then.
     sleep_in_poll(&client.endpoint);
     client.endpoint.drain().expect("not forked");
     assert!(!is_readable(&client.endpoint));

@@ -86,7 +86,7 @@ fn a_far_end_with_a_smaller_mtu_on_a_further_link_is_found_out_and_not_silenced(
     let own = Buffer::new(BYTES);
     let local = client.register(own.clone(), Rights::LOCAL_WRITE).unwrap();
     // The interface accepts 4 additional bytes for a VLAN tag. The path-MTU search stops at most 16
-    // bytes below the largest size that passes.
+    // bytes below the largest size that passes. So the test accepts a range of sizes.
     let is_found =
         |bytes| (1300 - ENVELOPE_BYTES - 16..=1300 + 4 - ENVELOPE_BYTES).contains(&bytes);
     let found = || {

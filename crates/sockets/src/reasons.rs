@@ -154,10 +154,10 @@ impl Reason {
                 "the UDP port with the number of its TCP port could not be opened: another program may have it"
             }
             Self::NoOffer => {
-                "the accepting side sent no offer: it may not run under ethernot, or a firewall stops UDP"
+                "the accepting side sent no offer: perhaps it does not run under ethernot, or a firewall stops UDP"
             }
             Self::NoAnswer => {
-                "the connecting side did not take the offer: it may not run under ethernot, or a firewall stops UDP"
+                "the connecting side did not take the offer: perhaps it does not run under ethernot, or a firewall stops UDP"
             }
             Self::Blocked => "UDP does not get through to the peer: a firewall may stop it",
             Self::Version => "the peer has another version: install the same on both hosts",

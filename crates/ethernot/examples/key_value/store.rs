@@ -2,9 +2,9 @@
 //!
 //! # Layout
 //!
-//! The server registers a table of slots of 128 bytes. When a client connects, the server sends it
-//! the table's key, address and length. A slot is a [`Slot`]: a version, the key, the length of the
-//! value, 96 bytes for the value, and a checksum of all these fields. All numbers are
+//! The server registers a table of slots of 128 bytes. When a client connects, the server sends the
+//! table's key, address and length to the client. A slot is a [`Slot`]: a version, the key, the
+//! length of the value, 96 bytes for the value, and a checksum of all these fields. All numbers are
 //! little-endian. A key is in one of the [`PROBES`] slots from [`first_slot`]: in the first of
 //! these slots that was free when the key was put. Keys are never removed.
 //!
@@ -14,17 +14,17 @@
 //! from the even value that it has read to an odd value. Then the writer writes the rest of the
 //! slot, and finally the next even version.
 //!
-//! If a client fails while it holds the lock, the slot stays locked. A server that must survive
-//! this stores the client's identity in the odd version, and unlocks the slot when the connection
-//! ends.
+//! If a client fails while it holds the lock, the slot stays locked. In a store that must survive
+//! this failure, the odd version would contain the client's identity. The server would unlock the
+//! slot when the client's connection ends.
 //!
 //! # Reading
 //!
 //! Any client reads a slot with one read, and the server's application does nothing. The bytes of a
 //! read may be torn, because they are copied frame by frame in any order. So the version alone does
-//! not show whether the slot is complete. The checksum shows it, because the checksum covers the
-//! version. If the version is odd or the checksum is wrong, a writer is changing the slot. The
-//! reader then reads the slot again.
+//! not show whether the copy of the slot is complete. The checksum shows this, because the checksum
+//! covers the version. If the version is odd or the checksum is wrong, a writer is changing the
+//! slot. The reader then reads the slot again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,7 +48,8 @@ pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Slot {
-    /// 0: the slot is free. Odd: a writer has locked the slot.
+    /// 0: the slot is free. Odd: a writer has locked the slot. Even and not 0: the slot contains a
+    /// value.
     version: u64,
     key: u64,
     length: u64,
@@ -80,7 +81,7 @@ impl Slot {
         })
     }
 
-    /// Returns whether the slot was read while no client wrote it.
+    /// Returns whether the slot was read while no writer changed it.
     fn is_whole(&self) -> bool {
         let version = u64::from_le(self.version);
         version == 0 || version.is_multiple_of(2) && u64::from_le(self.checksum) == self.sum()
@@ -96,16 +97,17 @@ impl Slot {
     }
 }
 
-/// Returns the first slot for a key, in a table of `slots` slots, fewer than 2^32. The upper bits
-/// of a product select the slot. With this method, the slots of consecutive keys are as far apart
-/// as the table permits (D. Knuth: The Art of Computer Programming, volume 3, 6.4). With a
-/// remainder instead, and some table sizes, about every third key would get a slot next to that of
-/// another key.
+/// Returns the first slot for a key, in a table of `slots` slots. `slots` must be less than 2^32.
+/// The upper bits of a product select the slot. With this method, the slots of consecutive keys are
+/// as far apart as the table permits (D. Knuth: The Art of Computer Programming, volume 3, 6.4). If
+/// a remainder selected the slot, with some table sizes about every third key would get a slot next
+/// to that of another key.
 pub(crate) fn first_slot(key: u64, slots: u64) -> u64 {
     ((key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) * (slots - PROBES + 1)) >> 32
 }
 
-/// The owner of the table. Its application does nothing for gets and for puts by compare-and-swap.
+/// The owner of the table. The server's application does nothing for gets and for puts by
+/// compare-and-swap.
 pub(crate) struct Server {
     endpoint: Endpoint,
     table: Table,
@@ -136,8 +138,8 @@ impl Server {
         })
     }
 
-    /// Accepts a client. The server needs a thread for a client only if the client sends messages.
-    /// Returns `None` if no client connects within `patience`.
+    /// Accepts a client. If the client sends no messages, the server needs no thread for this
+    /// client. Returns `None` if no client connects within `patience`.
     pub(crate) fn accept(&self, patience: Option<Duration>) -> Result<Option<Connection>, Error> {
         match self.listener.accept(patience) {
             Ok(request) => Ok(Some(request.accept(&self.region.remote().to_bytes())?)),
@@ -226,7 +228,8 @@ impl Table {
 pub(crate) struct Client {
     connection: Connection,
     table: RemoteRegion,
-    /// Slots for the last read, the next write, and the server's answer.
+    /// Three slots in the client's memory: for the last read, the next write, and the server's
+    /// answer.
     scratch: Records<Slot>,
     region: MemoryRegion,
 }

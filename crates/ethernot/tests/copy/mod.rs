@@ -13,6 +13,7 @@ pub(crate) fn argument() -> Option<String> {
 }
 
 /// Starts a copy of the test `name` with an argument, and waits for its first [message](say).
+/// Returns the process and the message.
 pub(crate) fn start(name: &str, what: &str) -> (Child, String) {
     let mut child = command(&[], name, what).spawn().expect("a copy of this test");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -36,7 +37,8 @@ pub(crate) fn command(launcher: &[&str], name: &str, what: &str) -> Command {
     command
 }
 
-/// Returns the [message](say) of a copy in this line. Returns `None` if the test printed the line.
+/// Returns the message if the line is a [message](say) of a copy. Returns `None` if the test in the
+/// copy printed the line.
 pub(crate) fn said(line: &str) -> Option<String> {
     line.strip_prefix(SAYS).map(ToOwned::to_owned)
 }

@@ -36,9 +36,9 @@ pub(crate) struct End {
 pub(crate) struct Usage {
     /// Processor time of all threads.
     pub(crate) processor: Duration,
-    /// Number of sleeps of its threads.
+    /// Number of sleeps of all threads.
     pub(crate) sleeps: u64,
-    /// Number of preemptions of its threads.
+    /// Number of preemptions of all threads.
     pub(crate) preemptions: u64,
 }
 
@@ -82,7 +82,7 @@ impl End {
     /// Waits for the answer to a command.
     ///
     /// # Panics
-    /// If there is no answer within [`LIMIT`].
+    /// Panics if there is no answer within [`LIMIT`].
     pub(crate) fn answer(&self) -> String {
         let answer = self.answers.recv_timeout(LIMIT);
         answer.unwrap_or_else(|error| panic!("no answer of process {}: {error}", self.process.id()))
@@ -214,7 +214,7 @@ pub(crate) fn obey(setting: &str) {
     }
 }
 
-/// How a thread waits for its next completion.
+/// The way in which a thread waits for its next completion: by polling, or in a call that blocks.
 struct Next<'a> {
     connection: &'a Connection,
     polls: bool,
@@ -293,7 +293,7 @@ fn stream(next: &Next<'_>, until: Instant, write: impl Fn()) -> u32 {
     }
 }
 
-/// Waits for a completion that does not arrive.
+/// Waits for `limit`, and panics if a completion arrives in this time.
 fn hear_nothing(next: &Next<'_>, limit: Duration) {
     if !next.polls {
         let heard = next.connection.wait_completion(Some(limit));
@@ -317,5 +317,5 @@ const WRITE_BYTES: u64 = 64 << 10;
 
 const BYTES: u64 = WRITE_BYTES;
 
-/// The number of the last question.
+/// The immediate that marks the last question.
 const LAST: u32 = u32::MAX;

@@ -41,7 +41,8 @@ impl Target {
         Self { endpoint, memory, region, listener }
     }
 
-    /// Connects `host` to the target at `peer` and writes into its memory. Returns both ends.
+    /// Connects `client`, an endpoint on `host`, to this target at the address `peer`. Writes into
+    /// the target's memory and checks the bytes. Returns both ends of the connection.
     pub(crate) fn is_written_by(
         &mut self,
         host: &Host,
