@@ -20,7 +20,7 @@ pub struct LinkCaps {
     pub frame_bytes_safe: u16,
     /// Number of equal-sized frames to one peer that the driver accepts in one call; at least 1.
     pub segments: u16,
-    /// Whether sending `segments` frames costs about as much as sending one (UDP GSO).
+    /// Whether sending `segments` frames costs about as much as sending one frame (UDP GSO).
     pub offloads: bool,
     /// Size of the driver's receive buffer, in bytes of frames. When the buffer is full, further
     /// frames are dropped.
@@ -48,12 +48,12 @@ pub enum LinkEvent {
 }
 
 /// The evidence for a report of a link about a peer's address. Any host can forge errors of the
-/// network, but an attacker that does not see our frames cannot quote them.
+/// network. But an attacker that does not see the frames of this host cannot quote them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Evidence {
     /// This host itself detected the problem.
     Local,
-    /// The network reported the problem and quoted a frame that began with these bytes.
+    /// The network reported the problem, and its report quotes a frame that began with these bytes.
     Quoted([u8; QUOTED_BYTES]),
     /// The network reported the problem without quoting a frame.
     Hearsay,
@@ -74,8 +74,8 @@ impl Evidence {
 /// A received frame. The driver lends it for the duration of the callback.
 #[derive(Debug)]
 pub struct RxFrame<'a> {
-    /// The edge frame. If the payload is in `outside`, these are only the headers. The bytes are
-    /// mutable, so that the engine can change them in place.
+    /// The bytes of the edge frame, or only its headers if the payload is in `outside`. The bytes
+    /// are mutable, so that the engine can change them in place.
     pub bytes: &'a mut [u8],
     /// The payload, if it is in memory shared with another process; otherwise empty.
     pub outside: Payload<'a>,
@@ -110,7 +110,8 @@ impl RxFrame<'_> {
 pub struct TxFrame<'a> {
     /// The header. If the payload is small, the payload follows in the same slice.
     pub header: &'a [u8],
-    /// The rest of the payload. A driver cannot keep it after the call:
+    /// The rest of the payload. The compiler prevents a driver from keeping this slice after the
+    /// call:
     ///
     /// ```compile_fail
     /// fn keep(batch: &delivery::TxBatch) -> mem::PayloadSlice<'static> {
@@ -170,8 +171,8 @@ impl TxBatch {
         self.frames.clear();
     }
 
-    /// Returns the buffer for header bytes of the next frame. Append to it, then call
-    /// [`TxBatch::finish_frame`].
+    /// Returns the buffer for the header bytes of the next frame. The caller appends the header to
+    /// this buffer, and then calls [`TxBatch::finish_frame`].
     pub const fn header_mut(&mut self) -> &mut Vec<u8> {
         &mut self.headers
     }
@@ -182,7 +183,7 @@ impl TxBatch {
     }
 
     /// Completes a frame like [`TxBatch::finish_frame`]. The payload must stay unchanged until the
-    /// peer has acknowledged it.
+    /// peer has acknowledged it or the operation has failed.
     pub fn finish_lasting_frame(&mut self, payload: PayloadSlice<'_>) {
         self.finish(payload, true);
     }
@@ -218,14 +219,14 @@ impl TxBatch {
     /// Returns frame `index`.
     ///
     /// # Panics
-    /// If `index` is not below [`TxBatch::len`].
+    /// Panics if `index` is not below [`TxBatch::len`].
     pub fn frame(&self, index: usize) -> TxFrame<'_> {
         let start = if index == 0 { 0 } else { self.frames[index - 1].0 as usize };
         let (end, payload, is_lasting) = self.frames[index];
         TxFrame { header: &self.headers[start..end as usize], payload, is_lasting }
     }
 
-    /// Returns all header bytes of the frames `range`, back to back.
+    /// Returns the header bytes of all frames in `range` as one slice.
     pub fn headers(&self, range: core::ops::Range<usize>) -> &[u8] {
         let start = if range.start == 0 { 0 } else { self.frames[range.start - 1].0 as usize };
         let end = if range.end == 0 { 0 } else { self.frames[range.end - 1].0 as usize };

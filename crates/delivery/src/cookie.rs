@@ -48,7 +48,8 @@ impl CookieJar {
     }
 
     //= protocol.md: cookie.2
-    /// Returns the cookie for `peer`, which has requested connection `source` to `service`.
+    /// Returns the cookie for `peer`, which has requested a connection to `service` with the
+    /// connection id `source`.
     pub fn issue(
         &self,
         now: Instant,
@@ -68,7 +69,7 @@ impl CookieJar {
     /// [`COOKIE_LIFETIME_NS`] ago.
     ///
     /// # Errors
-    /// [`CookieError`] if the cookie was forged or has expired.
+    /// Returns [`CookieError`] if the cookie was forged or has expired.
     pub fn verify(
         &self,
         now: Instant,
@@ -118,7 +119,7 @@ impl core::fmt::Debug for CookieJar {
 /// rounding.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimiter {
-    /// Time at which the bucket is full. If it is in the past, the bucket is full now.
+    /// Time at which the bucket is full. If this time is in the past, the bucket is full now.
     full_at: Instant,
     /// Time until the next token, in nanoseconds.
     interval_ns: u64,
@@ -127,8 +128,8 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// Creates a full bucket of `burst` tokens that gains `per_second` tokens each second. For both
-    /// values, 0 counts as 1. A rate above 10^9 per second counts as 10^9.
+    /// Creates a full bucket with room for `burst` tokens. The bucket gains `per_second` tokens
+    /// each second. In both arguments, 0 counts as 1. A rate above 10^9 per second counts as 10^9.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let interval_ns = 1_000_000_000 / u64::from(per_second.clamp(1, 1_000_000_000));
         let slack_ns = interval_ns * u64::from(burst.max(1) - 1);

@@ -1,5 +1,5 @@
-//! Looks up what an acknowledgement says about a packet. The low 32 bits of its number identify the
-//! packet.
+//! Looks up what an acknowledgement says about a packet. The low 32 bits of the packet number
+//! identify the packet.
 
 use wire_edge::AckBlock;
 
@@ -37,8 +37,8 @@ impl Coverage {
     }
 }
 
-/// Returns whether one packet number is at least another. `packet` and `end` are the low bits of
-/// the two.
+/// Returns whether packet number `packet` is equal to or later than `end`. Both arguments are the
+/// low 32 bits of packet numbers.
 pub(crate) const fn reaches(packet: u32, end: u32) -> bool {
     packet.wrapping_sub(end).cast_signed() >= 0
 }

@@ -8,10 +8,10 @@ use crate::rtt::RttEstimator;
 
 /// The estimate that one end has of one link.
 ///
-/// Rates, delay, and the wait that round trips show change only with an acknowledgement of a new
-/// packet. Two values change more often. `idle_at` also moves with each frame sent on the link.
-/// Without this, all frames of a turn would go to one link. `alike` depends on all links of the
-/// connection and on which of them are usable.
+/// Most values change only when a new packet is acknowledged. There are two exceptions. `idle_at`
+/// also moves with each frame that is sent on the link, because otherwise all frames of a turn
+/// would go to one link. `alike` depends on all links of the connection, and on which of them are
+/// usable.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkEstimate {
     /// Speed that the link reports; 0 if unknown.
@@ -19,22 +19,23 @@ pub struct LinkEstimate {
     /// Long-term rate of the link. If that rate is unknown, the larger of two values: the speed
     /// that the link reports and the largest recent sample. 0 if none of the three is known.
     carried: u64,
-    /// If `carried` was measured from only a few frames, it counts as twice as large after every
-    /// further [`TRAIN_LIFETIME_NS`] from this time on. The default time means that `carried` stays
-    /// valid.
+    /// If `carried` was measured from only a few frames: the time of that measurement. From this
+    /// time on, `carried` counts as twice as large after each further [`TRAIN_LIFETIME_NS`]. If
+    /// this is the default time, `carried` keeps its value.
     fades_from: Instant,
     /// Rate of the fastest link of the connection, if this link counts as equally fast; otherwise
     /// 0.
     alike: u64,
-    /// The smallest round trip.
+    /// Smallest round-trip time, in nanoseconds.
     delay_ns: u64,
-    /// Smoothed round trip minus twice the smallest round trip; 0 if that is negative.
+    /// Smoothed round-trip time minus twice the smallest round-trip time, in nanoseconds; 0 if that
+    /// is negative.
     wait_ns: u64,
     /// Time at which the link will have carried all frames that were passed to it.
     idle_at: Instant,
     /// Whether `delay_ns` comes from enough samples.
     is_delay_known: bool,
-    /// Whether no rate can be derived yet, because the first frames may have been late and the
+    /// Whether the samples so far show no rate, because the first frames may have been late and the
     /// application had little to send.
     is_vague: bool,
     /// Whether the link recently delivered everything that was sent, although the window allowed
@@ -86,7 +87,8 @@ impl LinkEstimate {
         self.is_untried = rate.is_untried();
     }
 
-    /// Updates the values that depend only on round trips. They change only with acknowledgements.
+    /// Updates the values that depend only on round-trip times. These values change only when the
+    /// peer acknowledges packets.
     pub(crate) fn take_round_trips(&mut self, rtt: &RttEstimator) {
         self.delay_ns = rtt.min_ns();
         self.wait_ns = rtt.smoothed_ns().saturating_sub(rtt.min_ns().saturating_mul(2));
@@ -94,9 +96,9 @@ impl LinkEstimate {
     }
 
     /// Sets the long-term rate of the fastest link of the connection, in bytes per second. A link
-    /// with at least half of that rate counts as equally fast. The reason: the measured rate
-    /// depends on the amount of data that the link was given, and may be wrong by a factor of 2.
-    /// Such errors must not decide how much data the link gets.
+    /// with at least half of that rate counts as equally fast. The measured rate depends on the
+    /// amount of data that the link was given, and may be wrong by a factor of 2. An error of this
+    /// size must not decide how much data the link gets.
     pub const fn compare_with(&mut self, fastest: u64) {
         self.alike = if self.carried >= fastest / MISTAKEN_TIMES { fastest } else { 0 };
     }
@@ -108,7 +110,8 @@ impl LinkEstimate {
     }
 
     /// Returns the rate to assume for the link in a choice among several links, in bytes per
-    /// second, for frames of `frame_bytes`:
+    /// second, for frames of `frame_bytes` bytes. Returns `None` if no rate is known. There are
+    /// three cases:
     ///
     /// * Normally, this is the measured rate.
     /// * While the link delivers everything that it is given and has no queue, this is twice the
@@ -125,13 +128,14 @@ impl LinkEstimate {
         Some(if is_tried { rate } else { rate.saturating_mul(2) })
     }
 
-    /// Returns the speed that the link reports.
+    /// Returns the speed that the link reports, in bytes per second; `None` if it is unknown.
     pub(crate) fn nominal(&self) -> Option<u64> {
         (self.nominal > 0).then_some(self.nominal)
     }
 
-    /// Returns the rate that the link carries. If the rate was measured from only a few frames, it
-    /// grows with time, up to the speed that the link reports.
+    /// Returns the rate that the link carries, in bytes per second; `None` if it is unknown. A rate
+    /// that was measured from only a few frames grows with time, up to the speed that the link
+    /// reports.
     fn carried_by_now(&self, now: Instant) -> Option<u64> {
         let carried = self.carried()?;
         if self.fades_from == Instant::default() {
@@ -151,9 +155,9 @@ impl LinkEstimate {
 
     /// Returns the time that a frame takes to the peer without queueing, in nanoseconds.
     /// `shortest_ns` is the smallest round trip of all links. The peer returns all acknowledgements
-    /// over the shortest link, so the way back takes half of `shortest_ns` on every link. A link
-    /// with few samples counts as no longer than the shortest link. Without this, a connection with
-    /// only short messages would never measure such a link.
+    /// over the shortest link, so an acknowledgement takes half of `shortest_ns`, whichever link
+    /// carried the frame. A link with few samples counts as no longer than the shortest link.
+    /// Without this, a connection with only short messages would never measure such a link.
     pub fn one_way_ns(&self, shortest_ns: u64) -> u64 {
         let own_ns = if self.is_delay_known { self.delay_ns.max(shortest_ns) } else { shortest_ns };
         own_ns.saturating_sub(shortest_ns / 2)
@@ -171,14 +175,13 @@ impl LinkEstimate {
         self.waits_beyond(QUEUE_SEEN_NS, frame_bytes)
     }
 
-    /// Returns whether frames wait so long that the rate of the link, and not a host, must be the
-    /// limit.
+    /// Returns whether frames wait so long that the link, and not a host, must be the bottleneck.
     pub fn waits_long(&self, frame_bytes: u32) -> bool {
         self.waits_beyond(HOST_NS_MAX, frame_bytes)
     }
 
-    /// Returns whether frames wait on the link for longer than `hosts_ns`, the time that hosts may
-    /// take, and also for longer than [`QUEUE_SEEN_FRAMES`] frames take.
+    /// Returns whether frames wait on the link for longer than both `hosts_ns`, the time that hosts
+    /// may take, and the time that the link needs for [`QUEUE_SEEN_FRAMES`] frames.
     fn waits_beyond(&self, hosts_ns: u64, frame_bytes: u32) -> bool {
         // Make the cheap comparison first. On most links frames do not wait long, and the division
         // in `time_of` takes as long as all other work here.
@@ -197,9 +200,9 @@ impl LinkEstimate {
         self.idle_at = Instant(self.idle_at.0.saturating_sub(self.time_of(bytes)));
     }
 
-    /// Records that a frame of `bytes` waited in the queue of the link for `queued_ns`. For
-    /// queueing and sending together, `expected_ns` had been expected. Moves `idle_at` by half of
-    /// the difference.
+    /// Records that a frame of `bytes` bytes waited in the queue of the link for `queued_ns`.
+    /// [`Self::on_sent`] had predicted `expected_ns` for waiting and sending together. Moves
+    /// `idle_at` by half of the difference.
     pub(crate) fn on_waited(&mut self, bytes: u32, queued_ns: u64, expected_ns: u64) {
         let waited_ns = queued_ns.saturating_add(self.time_of(bytes));
         self.idle_at = if waited_ns >= expected_ns {
@@ -232,13 +235,13 @@ const TRAIN_LIFETIME_NS: u64 = 20_000_000;
 
 /// If a round trip is much longer than twice the shortest round trip, the link has a queue. "Much
 /// longer" means that the difference exceeds both the time of this many frames on the link and
-/// [`QUEUE_SEEN_NS`]. A shorter difference may come from the hosts. At 1 Gb/s, four frames pass in
+/// [`QUEUE_SEEN_NS`]. The hosts may cause a shorter difference. At 1 Gb/s, four frames pass in
 /// [`QUEUE_SEEN_NS`].
 const QUEUE_SEEN_FRAMES: u32 = 4;
 const QUEUE_SEEN_NS: u64 = 50_000;
 
-/// Largest factor by which the measured rate of a link may be below the rate of the fastest link,
-/// so that both count as equally fast.
+/// A link counts as equally fast as the fastest link of its connection if its measured rate is at
+/// least the rate of the fastest link divided by this number.
 const MISTAKEN_TIMES: u64 = 2;
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use crate::Instant;
 
-/// When the peer acknowledges a packet whose number is larger by this much on the same link, a
-/// packet is declared lost. Links deliver frames in order, so this distance only allows for the
-/// slight reordering of multi-queue NICs (RFC 9002 §6.1.1).
+/// A packet is declared lost when the peer acknowledges a packet of the same link whose number is
+/// larger by this much. Links deliver frames in order, so this distance only allows for the slight
+/// reordering of multi-queue NICs (RFC 9002 §6.1.1).
 const REORDER_PACKETS: u32 = 3;
 
 /// Largest number of doublings of the tolerance after spurious losses. After all doublings, the
-/// tolerance is 3 · 2^4 = 48 packets, and 16/4 round trips.
+/// tolerance is 3 · 2^4 = 48 packets, and 2^4 quarters of a round trip.
 const STEPS_MAX: u8 = 4;
 
 /// Number of round trips without a spurious loss after which one doubling is undone (RFC 8985
@@ -31,7 +31,8 @@ pub(crate) enum Verdict {
 /// lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReorderTolerance {
-    /// Number of doublings of both thresholds.
+    /// Number of doublings of both limits: the distance in packet numbers, and the reordering
+    /// window in time.
     steps: u8,
     /// Round in which `steps` last changed.
     changed_in_round: u32,
@@ -71,7 +72,7 @@ impl ReorderTolerance {
         self.changed_in_round = round;
     }
 
-    /// Ends a round trip. Undoes a doubling if the last change was long ago.
+    /// Ends a round trip. If the number of doublings last changed long ago, undoes one doubling.
     pub(crate) fn on_round(&mut self, round: u32) {
         if self.steps > 0 && round.wrapping_sub(self.changed_in_round) >= STEP_LIFETIME_ROUNDS {
             self.steps -= 1;

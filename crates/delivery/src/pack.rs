@@ -1,9 +1,9 @@
-//! Packing (compression of idle connections): writes the state of an idle connection into few
-//! bytes, and restores it when the connection becomes active.
+//! Packing, which is the compression of idle connections: writes the state of an idle connection
+//! into few bytes, and restores it when the connection becomes active.
 //!
 //! An idle connection still has much state: round trips, rates, windows, packet numbers, counters.
-//! Most values are small, zero or close to another value, so the packed state takes a fifth of the
-//! memory. Packing is exact: a restored value equals the value that was written.
+//! Most values are small, zero or close to another value. The packed state therefore takes a fifth
+//! of the memory. Packing is exact: a restored value equals the value that was written.
 
 use wire_edge::{
     ConnectionId, Epoch, Features, LinkIndex, LinkStatus, MessageNumber, OperationNumber,
@@ -20,16 +20,16 @@ pub trait Pack: Sized {
     /// Reads a value that [`Pack::pack`] wrote.
     ///
     /// # Panics
-    /// If the bytes were not written for the same types in the same order. This is a bug in the
-    /// caller.
+    /// Panics if the bytes were not written for the same types in the same order. This is a bug in
+    /// the caller.
     fn unpack(from: &mut Unpacker<'_>) -> Self;
 }
 
 /// Packs values one after another.
 ///
-/// The packer adds 1 to a number, modulo 2^64, and stores seven bits in each byte. So the largest
-/// number, which often means "none", takes one byte. It stores a time as the difference to a base
-/// time.
+/// To a number, the packer adds 1 modulo 2^64, and then stores seven bits in each byte. With this
+/// addition, the largest number, which often means "none", takes one byte. The packer stores a time
+/// as its difference from a base time.
 #[derive(Debug)]
 pub struct Packer {
     bytes: Vec<u8>,
@@ -104,9 +104,10 @@ impl<'a> Unpacker<'a> {
     }
 }
 
-/// Packs a struct field by field. The call must name all fields, so that no field is forgotten. The
-/// fields inside the braces are packed. The fields after the braces are not packed; unpacking sets
-/// them to the given values. An optional function completes the unpacked struct.
+/// Implements packing for a struct, field by field. The call must name all fields, so that no field
+/// is forgotten. Packing writes the fields inside the braces. It does not write the fields after
+/// the braces; unpacking sets them to the given values. An optional function completes the unpacked
+/// struct.
 #[macro_export]
 macro_rules! pack_fields {
     (

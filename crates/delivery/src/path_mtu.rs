@@ -23,9 +23,10 @@ pub struct PathMtu {
     safe: u16,
     /// Largest size that the link can send and the peer accepts, in bytes; at least `current`.
     limit: u16,
-    /// Smallest size that is assumed not to arrive, in bytes; above `current`, at most `limit + 1`.
+    /// Smallest size that the search assumes to be too large, in bytes; above `current`, at most
+    /// `limit + 1`.
     refused: u16,
-    /// Whether the next probe should have the largest size that is not refused.
+    /// Whether the next probe should have the size just below `refused`.
     try_largest: bool,
     /// Size of the probe in flight, in bytes, and the time at which it was sent.
     outstanding: Option<(u16, Instant)>,
@@ -189,14 +190,15 @@ impl PathMtu {
         self.count_loss(now, bytes)
     }
 
-    /// Records that the peer acknowledged no frame for a probe timeout, while frames larger than
-    /// [`PathMtu::safe`] were in flight. Returns whether the size fell back. In this case the
-    /// caller must cut queued data into frames again.
+    /// Records that the peer acknowledged no frame for the length of a probe timeout, while frames
+    /// larger than [`PathMtu::safe`] were in flight. Returns whether the size fell back. In this
+    /// case the caller must cut queued data into frames again.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         self.count_loss(now, u32::from(self.safe) + 1)
     }
 
-    /// Records that frames were acknowledged. The largest of them had at least `bytes` bytes.
+    /// Records that frames were acknowledged. The largest of these frames had at least `bytes`
+    /// bytes.
     #[inline]
     pub const fn on_frames_acked(&mut self, bytes: u32) {
         if bytes >= self.lost_bytes {
@@ -243,8 +245,8 @@ impl PathMtu {
         }
     }
 
-    /// Restarts the search for sizes above the current size, up to `largest`, which is probed
-    /// first.
+    /// Restarts the search for sizes above the current size. The first probe has the size
+    /// `largest`, which is also the largest size that the search tries.
     const fn restart(&mut self, largest: u16) {
         self.refused = largest + 1;
         self.try_largest = true;
@@ -411,8 +413,8 @@ mod tests {
         search(&mut mtu, 8972, |_| true);
         let mut now = NOW;
         for _ in 0..20 {
-            // Now and then, a frame as large as the lost frames arrives, which ends the series. The
-            // loss of a frame that needs no proof does not count.
+            // If a frame as large as the lost frames arrives, the series of losses ends. The loss
+            // of a frame that needs no proof does not count.
             for _ in 0..2 {
                 assert!(!mtu.on_frame_lost(now, RTT_NS, 8900));
                 assert!(!mtu.on_frame_lost(now.after_ns(RTT_NS - 1), RTT_NS, 8900), "one burst");
@@ -455,8 +457,8 @@ mod tests {
             for _ in 0..20 {
                 search(&mut mtu, truth, |probe| fates[probe % fates.len()] >= lost_of_ten);
             }
-            // A repeating pattern of losses may hit every probe of one size. Therefore the last
-            // search has no losses.
+            // A repeating pattern of losses may hit every probe of one size, and the search then
+            // takes this size for too large. Therefore no probe is lost in the last search.
             search(&mut mtu, truth, |_| true);
             let best = truth.min(limit);
             prop_assert!(mtu.current() <= best);
@@ -494,8 +496,8 @@ mod tests {
         }
     }
 
-    /// Runs one search to its end. A probe arrives if it has at most `truth` bytes and `survives`
-    /// returns true for its number.
+    /// Runs one search to its end, and returns the number of probes. A probe arrives if it has at
+    /// most `truth` bytes and `survives` returns true for the number of the probe.
     fn search(mtu: &mut PathMtu, truth: u16, mut survives: impl FnMut(usize) -> bool) -> usize {
         let mut now = mtu.deadline().max(NOW);
         let mut probes = 0;

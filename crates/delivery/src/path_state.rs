@@ -68,9 +68,10 @@ pub enum PathChange {
 /// | Probing    | –                             | –           | third: Up: restored      | Down       | (at once)  | –              | Removed |
 /// | Removed    | –                             | –           | –                        | –          | –          | –              | –       |
 ///
-/// An unanswered challenge on a suspected link counts as a timeout. "(at once)" means that the next
-/// challenge is due at once. In every state except Up and Removed, challenges are due 10 ms, 20 ms,
-/// 40 ms … at most 200 ms apart. In Down, no challenges are due while the carrier is gone.
+/// An unanswered challenge on a suspected link counts as a timeout. "(at once)" means that the
+/// state does not change, and that the next challenge is due at once. In every state except Up and
+/// Removed, challenges are due 10 ms, 20 ms, 40 ms … at most 200 ms apart. In Down, no challenges
+/// are due while the carrier is gone.
 ///
 /// If no other link makes progress, the peer and not this link may have caused the timeout.
 /// Therefore the only link of a connection never becomes Suspect. Instead, [`SilenceBudget`] ends
@@ -78,17 +79,17 @@ pub enum PathChange {
 #[derive(Clone, Debug)]
 pub struct PathState {
     state: LinkState,
-    /// Number of timeouts since the last progress on this link, during which other links made
-    /// progress.
+    /// Number of timeouts of this link since its last progress. A timeout counts only if other
+    /// links made progress in the meantime.
     timeouts: u8,
-    /// Number of answers that are still needed before the link may carry data.
+    /// Number of further answers to challenges after which the link may carry data.
     answers_missing: u8,
     /// Number of challenges since the last answer or the last change of state.
     unanswered: u8,
     /// Time at which the next challenge is due.
     challenge_at: Instant,
-    /// Nonces of the last challenges, so that a late answer counts, too. Each nonce is accepted
-    /// once.
+    /// Nonces of the last challenges. Because several are stored, a late answer still counts. Each
+    /// nonce is accepted once.
     nonces: [Option<u64>; NONCES],
     nonce_next: u8,
 }
@@ -127,8 +128,9 @@ impl PathState {
     }
 
     //= protocol.md: state.1, state.4
-    /// Records that packets of this link stayed unacknowledged for a probe timeout.
-    /// `others_progress`: packets of another link of the connection were acknowledged in that time.
+    /// Records that packets of this link stayed unacknowledged for the length of a probe timeout.
+    /// `others_progress` says whether packets of another link of the connection were acknowledged
+    /// in that time. Returns the change of state, if there is one.
     #[must_use]
     pub fn on_probe_timeout(&mut self, now: Instant, others_progress: bool) -> Option<PathChange> {
         if !others_progress || !matches!(self.state, LinkState::Up | LinkState::Suspect) {
@@ -147,9 +149,9 @@ impl PathState {
     }
 
     //= protocol.md: state.1
-    /// Records that the peer acknowledged a packet of this link. On a failed link this changes
-    /// nothing, because the packet may have been sent, and the peer may have acknowledged it,
-    /// before the failure.
+    /// Records that the peer acknowledged a packet of this link. This does not restore a failed
+    /// link, because the acknowledgement may be one that the peer sent before the failure. Returns
+    /// the change of state, if there is one.
     #[must_use]
     pub const fn on_progress(&mut self) -> Option<PathChange> {
         match self.state {
@@ -167,6 +169,7 @@ impl PathState {
 
     //= protocol.md: state.1
     /// Records that the carrier is gone, or that the peer reported its end of the link as down.
+    /// Returns [`PathChange::Failed`] if the link had not failed before.
     #[must_use]
     pub fn on_link_down(&mut self) -> Option<PathChange> {
         let before = self.state;
@@ -209,8 +212,9 @@ impl PathState {
     }
 
     /// Records that the next challenge is due. If the link is suspected and the last challenge is
-    /// unanswered, this counts as a timeout. A suspected link has no packets in flight that could
-    /// time out. Call this at [`PathState::deadline`], before [`PathState::poll_challenge`].
+    /// unanswered, this counts as a timeout, because a suspected link has no packets in flight that
+    /// could time out. Call this at [`PathState::deadline`], before [`PathState::poll_challenge`].
+    /// Returns the change of state, if there is one.
     #[must_use]
     pub fn on_challenge_due(&mut self, now: Instant) -> Option<PathChange> {
         if self.state != LinkState::Suspect || self.unanswered == 0 || now < self.challenge_at {
@@ -228,7 +232,7 @@ impl PathState {
 
     //= protocol.md: challenge.4
     /// Records that the peer answered a challenge on this link. Ignores unknown nonces. Only the
-    /// nonces of the last four challenges are known.
+    /// nonces of the last four challenges are known. Returns the change of state, if there is one.
     #[must_use]
     pub fn on_challenge_answered(&mut self, now: Instant, nonce: u64) -> Option<PathChange> {
         let slot = self.nonces.iter_mut().find(|slot| **slot == Some(nonce))?;
@@ -277,8 +281,8 @@ impl PathState {
             LinkState::Suspect => self.answers_missing = 1,
             LinkState::Up => self.timeouts = 0,
             _ => {
-                // Answers to challenges from before the failure do not show that the link works
-                // now, so discard their nonces.
+                // Discard the nonces. An answer to a challenge that was sent before the failure
+                // does not show that the link works now.
                 self.nonces = [None; NONCES];
                 self.timeouts = 0;
                 self.answers_missing = ANSWERS_UNTIL_UP;
@@ -304,14 +308,14 @@ impl SilenceBudget {
         Self { budget_ns, silent_since: Instant::NEVER }
     }
 
-    /// Records that this end awaits an answer from time `since` on. If it already awaited an
-    /// answer, the earlier time applies. `since` may be in the future.
+    /// Records that this end awaits an answer from time `since` on. If this end already awaited an
+    /// answer, the earlier of the two times applies. `since` may be in the future.
     pub fn on_waiting(&mut self, since: Instant) {
         self.silent_since = self.silent_since.min(since);
     }
 
-    /// Records an authentic frame of the peer. If this end awaits another answer, the budget starts
-    /// again at `waiting_since`.
+    /// Records that an authentic frame of the peer arrived. If this end awaits a further answer,
+    /// the budget starts again at `waiting_since`.
     pub const fn on_progress(&mut self, waiting_since: Option<Instant>) {
         self.silent_since = match waiting_since {
             Some(since) => since,
@@ -338,19 +342,21 @@ impl Default for SilenceBudget {
     }
 }
 
-/// Default of [`SilenceBudget`], in nanoseconds. In this time, a switch can restart its forwarding
-/// plane, and rapid spanning tree can converge. It is short enough for an application to fail over.
+/// Default time of a [`SilenceBudget`], in nanoseconds. In this time, a switch can restart its
+/// forwarding plane, and rapid spanning tree can converge. The time is also short enough for an
+/// application that fails over to another host.
 pub const SILENCE_BUDGET_NS: u64 = 5_000_000_000;
 
-/// Number of timeouts after which a link fails. Timeouts double, so the third expires after seven
-/// times the length of the first.
+/// Number of timeouts after which a link fails. Each timeout is twice as long as the timeout
+/// before, so the third expires after seven times the length of the first.
 const TIMEOUTS_UNTIL_DOWN: u8 = 3;
 
-/// Number of answers after which a failed link is up again. A single answer may also arrive over a
-/// flapping link. Three answers take at least 20 ms.
+/// Number of answers after which a failed link is up again. A single answer is not enough, because
+/// it may also arrive over a flapping link. Three answers take at least 20 ms.
 const ANSWERS_UNTIL_UP: u8 = 3;
 
-/// Pause after the first challenge, in nanoseconds. It doubles with each unanswered challenge.
+/// Pause after the first challenge, in nanoseconds. The pause doubles with each unanswered
+/// challenge.
 const CHALLENGE_NS: u64 = 10_000_000;
 
 /// Longest pause between challenges, in nanoseconds. While a cable is unplugged, this end therefore

@@ -2,7 +2,7 @@
 
 use wire_edge::PacketNumber;
 
-/// A violation by the peer. It ends the connection.
+/// A violation of the protocol by the peer. The violation ends the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {

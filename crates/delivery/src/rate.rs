@@ -1,9 +1,9 @@
 //! Measures the delivery rate of one link, packet by packet.
 //!
-//! When a packet is sent, its record stores how many bytes had been delivered, and the time of the
-//! last delivery. When the packet is acknowledged, the estimator computes how many bytes were
-//! delivered in between (draft-cheng-iccrg-delivery-rate-estimation). The estimate is the largest
-//! of these samples in the last rounds.
+//! When a packet is sent, its record stores how many bytes the link had delivered until then, and
+//! the time of the last delivery. When the packet is acknowledged, the estimator computes how many
+//! bytes were delivered since that time (draft-cheng-iccrg-delivery-rate-estimation). The estimate
+//! is the largest of these samples in the last rounds.
 
 use crate::Instant;
 
@@ -19,15 +19,15 @@ const STEADY_NS: u64 = 4_000_000;
 /// smallest round trip, the link is busy. If the wait is shorter, the hosts may have caused it.
 const TRAIN_WAIT_NS: u64 = 20_000;
 
-/// If the frames of a train did not wait, they raise the rate by 1/2^4. (A train is the frames of a
-/// message that is sent while all links are empty.)
+/// If no frame of a train waited, the estimator raises the rate by 1/2^4. (A train is the frames of
+/// a message that is sent while all links are empty.)
 const TRAIN_RAISE_SHIFT: u32 = 4;
 
 /// The state of the estimator when a packet was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendStamp {
-    /// Number of bytes delivered before the packet was sent, modulo 2^32. This is unambiguous,
-    /// because fewer than 2^32 bytes are in flight.
+    /// Number of bytes that the link had delivered before the packet was sent, modulo 2^32. The
+    /// value is unambiguous, because fewer than 2^32 bytes are in flight.
     delivered: u32,
     /// Nanoseconds from the last delivery to the sending of the packet, at most 4.3 s.
     since_delivered_ns: u32,
@@ -42,8 +42,8 @@ pub(crate) struct SendStamp {
 pub(crate) struct Newest {
     pub(crate) stamp: SendStamp,
     pub(crate) sent_at: Instant,
-    /// Whether the window and not the application limited the bytes in flight. This is the case if
-    /// the bytes in flight filled the window before this acknowledgement, even if the scheduler
+    /// Whether the window and not the application limited the bytes in flight. This is true if the
+    /// bytes in flight filled the window before this acknowledgement arrived, even if the scheduler
     /// alternated between links.
     pub(crate) window_limited: bool,
 }
@@ -62,8 +62,8 @@ pub(crate) struct RateEstimator {
     /// Packets count as limited by the application until `delivered` reaches this value.
     limited_until: u64,
     limited: bool,
-    /// The round ends when a packet is acknowledged that was sent after `delivered` had reached
-    /// this value.
+    /// The current round ends when a packet is acknowledged that was sent after `delivered` had
+    /// reached this value.
     round_ends: u64,
     round: u32,
     /// Number of rounds with a sample. Only such rounds count for the age of a maximum.
@@ -72,20 +72,21 @@ pub(crate) struct RateEstimator {
     /// Whether there is any sample for which the window and not the application was the limit.
     unlimited: bool,
     half_started: u32,
-    /// Time of the acknowledgement at which the average began; default if no average has begun.
+    /// Time of the acknowledgement at which the average began; the default time if no average has
+    /// begun.
     average_began: Instant,
     average_bytes: u64,
     /// Whether the application limited any packet that was acknowledged since the average began.
     average_limited: bool,
-    /// Long-term rate, or the rate that the last waiting train showed, in bytes per second; 0 if
-    /// unknown.
+    /// Long-term rate, or the rate that the last train showed whose frames waited on the link, in
+    /// bytes per second; 0 if unknown.
     steady: u64,
     /// Time at which the first frame of the train was sent; [`Instant::NEVER`] if there is no
     /// train. `train_from` is the value of `delivered` at that time.
     train_began: Instant,
     train_from: u64,
-    /// Time at which a short train last showed the rate; default if `steady` is an average over a
-    /// long time.
+    /// Time at which a short train last showed the rate; the default time if `steady` is an average
+    /// over a long time.
     trained_at: Instant,
     /// Whether the link recently delivered everything that was sent, although the window allowed
     /// more. Such a link may be faster than any measured rate.
@@ -199,14 +200,15 @@ impl RateEstimator {
         self.delivered_at = self.delivered_at.max(now);
         self.first_sent_at = newest_sent_at;
         let interval_ns = acked_ns.max(sent_ns);
-        // Ignore such a short interval, because coalesced acknowledgements would give a rate that
-        // is far too high.
+        // Ignore an interval that is shorter than the smallest round trip, because coalesced
+        // acknowledgements would give a rate that is far too high.
         if interval_ns == 0 || interval_ns < rtt_min_ns {
             return round_started;
         }
         let sample = u64::from(since) * 1_000_000_000 / interval_ns;
         let limited = newest.since_first_sent_ns & LIMITED != 0 && !window_limited;
-        // If the application sends little, a single small frame shows nothing about the rate.
+        // If the application sends little, a sample can only raise the maximum. A sample of less
+        // than a full frame shows nothing about the rate.
         if limited && (sample <= self.max() || since < frame_bytes) {
             return round_started;
         }
@@ -215,7 +217,8 @@ impl RateEstimator {
         round_started
     }
 
-    /// Returns the largest sample of the last rounds, in bytes per second.
+    /// Returns the largest sample of the last rounds, in bytes per second; `None` if there is no
+    /// sample.
     pub(crate) fn bytes_per_second(&self) -> Option<u64> {
         let max = self.max();
         (max > 0).then_some(max)
@@ -223,7 +226,8 @@ impl RateEstimator {
 
     /// Returns the long-term rate of the link, in bytes per second. If this rate is unknown,
     /// returns the larger of two values: `nominal`, the speed that the link reports, and the
-    /// largest sample. If `nominal` is also unknown, returns the largest sample.
+    /// largest sample. If `nominal` is also unknown, returns the largest sample, or `None` if there
+    /// is none.
     ///
     /// The largest sample alone may be wrong. If the application sends little, the sample is too
     /// low. If the path has a token bucket, or acknowledgements are coalesced, the sample is far
@@ -257,14 +261,16 @@ impl RateEstimator {
     }
 
     /// Learns from a train when all its frames have been delivered. The last frame was sent at
-    /// `sent_at`. According to its acknowledgement, it then waited `waited_ns` on the link.
+    /// `sent_at`. According to the acknowledgement of that frame, the frame then waited `waited_ns`
+    /// on the link.
     ///
     /// With short messages the link is empty after each message, so the estimator never takes an
     /// average. If the path has a token bucket, the largest sample is then the speed of the
-    /// interface. But if the frames of a train wait longer than it took to send them, they have
-    /// kept the link busy. The rate of the train is then the rate that the next message will get.
-    /// If a token bucket is refilled between two messages, this rate is higher than the long-term
-    /// rate. This is intended, because short messages do pass at that rate.
+    /// interface and not the rate of the path. But if the frames of a train wait longer than it
+    /// took to send them, they have kept the link busy. The rate of the train is then the rate that
+    /// the next message will get. If a token bucket is refilled between two messages, this rate is
+    /// higher than the long-term rate. This is intended, because short messages do pass at that
+    /// rate.
     pub(crate) fn on_train(
         &mut self,
         now: Instant,
@@ -322,8 +328,8 @@ impl RateEstimator {
         let average = u128::from(self.average_bytes) * 1_000_000_000 / u128::from(passed_ns);
         let average = u64::try_from(average).unwrap_or(u64::MAX);
         self.untried = self.average_limited && average >= self.steady - self.steady / 4;
-        // If the application limited the bytes in flight in all measurements, an average is no
-        // better than a short train.
+        // Until now, the rate is unknown, or it comes from a short train or from averages that the
+        // application limited. Such averages are no better than a short train.
         let is_from_few = self.trained_at != Instant::default() || self.steady == 0;
         self.steady = match (self.average_limited, self.steady) {
             (true, known) => known.max(average),
@@ -333,7 +339,8 @@ impl RateEstimator {
         if !self.average_limited {
             self.trained_at = Instant::default();
         } else if is_from_few {
-            // A stream is being sent, so the rate stays valid until the next average.
+            // The rate still counts as measured from few frames. Renew its time, so that it stays
+            // valid until the next average while the application sends a long stream.
             self.trained_at = now;
         }
         self.average_began = now;
@@ -357,7 +364,7 @@ impl RateEstimator {
         !self.unlimited
     }
 
-    /// Returns the number of the current round trip.
+    /// Returns the number of the current round.
     pub(crate) const fn round(&self) -> u32 {
         self.round
     }

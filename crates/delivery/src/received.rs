@@ -53,13 +53,15 @@ pub enum Arrival {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AckPolicy {
-    /// Number of packets that elicit an acknowledgement, after which one is due at once; 1 to 128.
+    /// Number of packets that elicit an acknowledgement, after which an acknowledgement is due at
+    /// once; 1 to 128.
     pub frames_per_ack: u16,
     /// Longest time in nanoseconds that an acknowledgement waits after the last packet of an
-    /// operation, for more packets or for a data frame that carries it.
+    /// operation. If more packets arrive in this time, the acknowledgement covers them too. If this
+    /// end sends data in this time, a data frame may carry the acknowledgement.
     pub ack_delay_ns: u32,
-    /// Longest time in nanoseconds that an acknowledgement waits while more packets of the
-    /// operation follow.
+    /// Longest time in nanoseconds that an acknowledgement waits if more packets of the operation
+    /// follow.
     pub midway_delay_ns: u32,
 }
 
@@ -108,9 +110,10 @@ pub struct ReceivedPackets {
     unreported: u64,
     /// Time at which the packet with the largest number arrived.
     largest_received_at: Instant,
-    /// Time at which an acknowledgement becomes due; `NEVER` if none is owed.
+    /// Time at which an acknowledgement becomes due; `NEVER` if this end has no packet to report.
     due_at: Instant,
-    /// Number of packets since the last block was written that elicit an acknowledgement.
+    /// Number of packets that elicit an acknowledgement and arrived after this end wrote the last
+    /// block.
     pending: u16,
     /// Number of new packets with a congestion mark, modulo 2^16.
     marked: u16,
@@ -175,7 +178,7 @@ impl ReceivedPackets {
     /// wrap around. Call this before any packet arrives. The peer must also start at `first`.
     ///
     /// # Panics
-    /// If `first` is not 0 and not above [`REPLAY_WINDOW_PACKETS`].
+    /// Panics if `first` is neither 0 nor above [`REPLAY_WINDOW_PACKETS`].
     pub fn begin_at(&mut self, first: u64) {
         if let Some(before) = first.checked_sub(1) {
             assert!(before >= REPLAY_WINDOW_PACKETS, "the window begins above 0");
@@ -197,9 +200,9 @@ impl ReceivedPackets {
     /// compares with earlier numbers.
     ///
     /// `received_at` is the time at which the driver received the packet. If the packet elicits an
-    /// acknowledgement, one becomes due:
+    /// acknowledgement, the acknowledgement of this link becomes due:
     /// * at once if the packet carries a congestion mark, is a duplicate, or arrives late;
-    /// * at once if there is a gap that no acknowledgement has reported;
+    /// * at once if there is a gap in the packet numbers that no acknowledgement has reported;
     /// * if the packet carries `ack_now`: at once if more packets of its operation follow, and
     ///   after 8 µs if none follows;
     /// * at once if this is the last of [`AckPolicy::frames_per_ack`] packets;
@@ -248,7 +251,8 @@ impl ReceivedPackets {
     }
 
     //= protocol.md: ack.6, ack.7
-    /// Updates the time at which the acknowledgement is due, after a packet that elicits one.
+    /// Updates the time at which the acknowledgement is due, after the arrival of a packet that
+    /// elicits an acknowledgement.
     fn schedule(&mut self, now: Instant, at_once: bool, ack_now: bool) {
         if at_once {
             self.due_at = self.due_at.min(now);
@@ -257,15 +261,16 @@ impl ReceivedPackets {
         } else if !self.midway {
             self.due_at = self.due_at.min(now.after_ns(u64::from(self.policy.ack_delay_ns)));
         } else if self.due_at > now && !self.asked {
-            // More packets follow. Their acknowledgement will also report the end of an earlier
-            // operation, which need not be reported sooner.
+            // More packets of this operation follow, and their acknowledgement also reports all
+            // earlier packets. Therefore the acknowledgement may wait longer, even if the last
+            // packet of an earlier operation had made it due sooner.
             self.due_at = self.pending_since.after_ns(u64::from(self.policy.midway_delay_ns));
         }
     }
 
     //= protocol.md: ack.1, ack.3
     /// Returns the block that acknowledges all packets received so far on `link`. After this call,
-    /// no acknowledgement is owed. Returns `None` if no packet has arrived yet.
+    /// this end has no packet left to report. Returns `None` if no packet has arrived yet.
     ///
     /// If a frame has room for the block, the caller may call this before the acknowledgement is
     /// due.
@@ -321,13 +326,14 @@ impl ReceivedPackets {
         self.due_at <= now
     }
 
-    /// Returns when an acknowledgement must be sent, or [`Instant::NEVER`] if none is owed.
+    /// Returns the time at which an acknowledgement must be sent, or [`Instant::NEVER`] if this end
+    /// has no packet to report.
     pub const fn deadline(&self) -> Instant {
         self.due_at
     }
 
-    /// Returns whether a data frame with room should carry the acknowledgement. If an
-    /// acknowledgement is owed, this is true in each of these cases:
+    /// Returns whether a data frame with room should carry the acknowledgement. If there are
+    /// packets that this end has to report, the result is true in each of these cases:
     ///
     /// * The acknowledgement is due.
     /// * No more packets of the operation follow.
@@ -348,39 +354,40 @@ impl ReceivedPackets {
 
     /// Returns whether a frame that reports deliveries should also acknowledge packets. On a link
     /// that loses no frames, returns the same as [`Self::acknowledgement_rides`]. On other links,
-    /// returns true if an acknowledgement is owed.
+    /// returns true if there are packets that this end has to report.
     #[inline]
     pub fn acknowledgement_joins(&self, now: Instant) -> bool {
         if self.is_lossless { self.acknowledgement_rides(now) } else { self.acknowledgement_owed() }
     }
 
-    /// Returns whether an acknowledgement is pending on a link that loses no frames. There,
-    /// [`Self::acknowledgement_rides`] often makes an acknowledgement wait. If this end has
-    /// deliveries or credits to report, the next data frame should carry the acknowledgement
-    /// nevertheless, because each acknowledgement reports them.
+    /// Returns whether this end has packets to report on a link that loses no frames. On such a
+    /// link, [`Self::acknowledgement_rides`] often makes an acknowledgement wait. But if this end
+    /// has deliveries or credits to report, the next data frame should carry the acknowledgement,
+    /// because every acknowledgement also reports deliveries and credits.
     #[inline]
     pub const fn is_held_back(&self) -> bool {
         self.is_lossless && self.pending > 0
     }
 
-    /// Returns whether an acknowledgement is owed that should be sent before the thread sleeps: the
-    /// sender asked for it, or no more packets of the operation follow.
+    /// Returns whether this end should send an acknowledgement before the thread sleeps. This is
+    /// the case if two conditions hold. First, there are packets that this end has to report.
+    /// Second, the sender asked for an acknowledgement, or no more packets of the operation follow.
     pub const fn acknowledgement_is_last(&self) -> bool {
         self.pending > 0 && (self.asked || !self.midway)
     }
 
-    /// Returns whether packets have arrived that elicit an acknowledgement and that no block has
-    /// reported yet.
+    /// Returns whether there are packets that this end has to report: they elicit an
+    /// acknowledgement, and no block has reported them yet.
     pub const fn acknowledgement_owed(&self) -> bool {
         self.pending > 0
     }
 
-    /// Returns whether no acknowledgement is owed or due.
+    /// Returns whether this end has no packet to report, and no acknowledgement is due.
     pub fn is_at_rest(&self) -> bool {
         self.pending == 0 && self.due_at == Instant::NEVER
     }
 
-    /// Returns the largest number that arrived.
+    /// Returns the largest number that arrived; `None` if no packet has arrived.
     pub const fn largest(&self) -> Option<PacketNumber> {
         match self.next.checked_sub(1) {
             Some(number) => Some(PacketNumber(number)),
@@ -388,7 +395,8 @@ impl ReceivedPackets {
         }
     }
 
-    /// Moves the window so that it ends with `number`. `number` must be at least `next`.
+    /// Moves the window so that `number` is the last number in it. `number` must be at least
+    /// `next`.
     fn insert_largest(&mut self, number: u64, received_at: Instant) {
         if number > self.next {
             self.gap_unreported = true;
@@ -396,7 +404,8 @@ impl ReceivedPackets {
         }
         if number - self.next >= REPLAY_WINDOW_PACKETS {
             self.window = [0; WORDS];
-            // The number directly below the new window never arrived.
+            // The jump is longer than the window, so the number directly below the new window never
+            // arrived.
             self.below_start = number + 1 - REPLAY_WINDOW_PACKETS;
         } else {
             self.recycle(self.next, number);
@@ -416,7 +425,7 @@ impl ReceivedPackets {
 
     /// Clears the bits of the numbers `first..=last`, which are about to enter the window. These
     /// bits still belong to the numbers that are smaller by one window and now leave the window.
-    /// Therefore this first updates `below_start` from the bits.
+    /// Therefore this function first updates `below_start` from the bits.
     fn recycle(&mut self, first: u64, last: u64) {
         let mut number = first;
         while number <= last {
@@ -425,8 +434,8 @@ impl ReceivedPackets {
             let word = &mut self.window[word_of(number)];
             let missing = !*word & mask;
             *word &= !mask;
-            // Because 64 divides 1024, the numbers of a word are either all in the first window or
-            // all above it.
+            // A word holds 64 numbers, and 64 divides 1024. Therefore the numbers of a word are
+            // either all in the first window or all above it.
             if missing != 0 && number >= REPLAY_WINDOW_PACKETS {
                 let highest_missing = (number & !63) + u64::from(missing.ilog2());
                 self.below_start = highest_missing + 1 - REPLAY_WINDOW_PACKETS;
@@ -457,8 +466,8 @@ impl ReceivedPackets {
     /// the number of words used.
     ///
     /// The words report at least the [`REPORTED_PACKETS`] numbers below the largest. So several
-    /// acknowledgements report each arrival, and the loss of one of them does no harm. If a late
-    /// arrival below these numbers was not reported yet, the words reach down to it.
+    /// acknowledgements report each arrival, and the loss of one acknowledgement does no harm. If a
+    /// late arrival below these numbers was not reported yet, the words reach down to it.
     fn fill_bitmap(&self, top: u64, bitmap: &mut [u64; ACK_BLOCK_WORDS_MAX]) -> u8 {
         let lowest = self.unreported.min(self.next.saturating_sub(REPORTED_PACKETS));
         let lowest = lowest.max(self.bottom());
@@ -523,18 +532,19 @@ const fn bits_between(first: u64, last: u64) -> u64 {
     (u64::MAX << (first % 64)) & (u64::MAX >> (63 - last % 64))
 }
 
-/// Number of packet numbers below the largest that the receiver remembers. This takes 128 bytes for
-/// each link. Links deliver frames in order. If a packet arrives even later, the sender has long
-/// ago declared it lost and retransmitted its content.
+/// Number of packet numbers below the largest of which the receiver remembers whether they arrived.
+/// The memory is 128 bytes for each link. Links deliver frames in order. If a packet is even
+/// further behind, its sender has long ago declared it lost and retransmitted its content.
 pub const REPLAY_WINDOW_PACKETS: u64 = 1024;
 
 /// Largest distance by which a packet number may exceed the next expected number. A peer can have
-/// at most 2^32 bytes in flight (the receive buffer), which are this many frames of 4 KiB. The
-/// value is far below 2^31, above which the 32 bits of a number would be ambiguous.
+/// at most 2^32 bytes in flight, because this is the largest size of a receive buffer. These bytes
+/// fill this many frames of 4 KiB. The value is far below 2^31, above which the 32 bits of a number
+/// would be ambiguous.
 pub const JUMP_PACKETS_MAX: u64 = 1 << 20;
 
-/// If an acknowledgement covers this many packets, a data frame carries it. Its 24 bytes are then
-/// 1.5 bytes for each packet.
+/// If an acknowledgement covers this many packets, a data frame carries it. The 24 bytes of the
+/// acknowledgement are then 1.5 bytes for each packet.
 const RIDE_PACKETS: u16 = 16;
 
 /// Nanoseconds that a requested acknowledgement waits for the application to post an answer,
@@ -547,12 +557,12 @@ const ANSWER_NS: u64 = 8_000;
 /// at least twice.
 const FRAMES_PER_ACK_MAX: u16 = 128;
 
-/// Number of packet numbers below the largest that each acknowledgement reports. With one
-/// acknowledgement for 64 packets, four acknowledgements report each packet.
+/// Number of packet numbers below the largest that each acknowledgement reports. If the receiver
+/// sends one acknowledgement for 64 packets, four acknowledgements report each packet.
 const REPORTED_PACKETS: u64 = 256;
 
-/// Largest number of bitmap words in an acknowledgement. They have bits for [`REPORTED_PACKETS`]
-/// numbers.
+/// Largest number of bitmap words in an acknowledgement. These words have bits for
+/// [`REPORTED_PACKETS`] numbers.
 const WORDS_SENT_MAX: u64 = REPORTED_PACKETS / 64;
 
 const _: () = assert!(WORDS_SENT_MAX <= ACK_BLOCK_WORDS_MAX as u64);

@@ -3,22 +3,23 @@
 
 use crate::Instant;
 
-/// Time for which a minimum stays valid without a sample that confirms it: this number of round
-/// trips, but within the two limits below in nanoseconds. After that time, the sender must drain
-/// its queue for about two round trips to measure the minimum again. Once in 500 round trips, this
-/// costs less than 0.4 % of the link's capacity.
+/// Time for which a minimum stays valid without a sample that confirms it, in round trips.
+/// `MIN_LIFETIME_NS` bounds this time from below and above, in nanoseconds. After that time, the
+/// sender must drain its queue for about two round trips to measure the minimum again. Once in 500
+/// round trips, this costs less than 0.4 % of the link's capacity.
 const MIN_LIFETIME_ROUND_TRIPS: u64 = 500;
 const MIN_LIFETIME_NS: (u64, u64) = (1_000_000_000, 10_000_000_000);
 
-/// A new sender measures again after 1/2^3 of that time, then after 1/2^2, and so on. The reason:
-/// all its first samples may include queues of other senders.
+/// A new sender measures the minimum again after 1/2^3 of the time for which a minimum stays valid,
+/// then after 1/2^2 of it, and so on. The reason: all first samples of a sender may include queues
+/// of other senders.
 const EARLY_MEASUREMENTS: u32 = 3;
 
-/// Shortest time between two measurements, in nanoseconds, if the sender makes the second one
-/// because other senders drain their queues.
+/// If the sender measures the minimum only because other senders drain their queues, at least this
+/// time must have passed since its last measurement, in nanoseconds.
 const JOIN_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// Largest raise of the minimum by one measurement: 1/2^2 of the minimum. The measurement may
+/// One measurement raises the minimum by at most 1/2^2 of the minimum, because the measurement may
 /// include queues of other senders. If senders mistook each other's queues for propagation delay,
 /// they would fill every buffer.
 const RAISE_SHIFT: u32 = 2;
@@ -42,8 +43,8 @@ pub(crate) struct RttEstimator {
     min_seen_at: Instant,
     /// Smallest sample since [`RttEstimator::start_again`].
     new_min_ns: u64,
-    /// Number of measurements so far, at most [`EARLY_MEASUREMENTS`]. `measured_at` is the end of
-    /// the last one.
+    /// Number of measurements of the minimum so far, at most [`EARLY_MEASUREMENTS`]. `measured_at`
+    /// is the end of the last measurement.
     measurements: u32,
     measured_at: Instant,
     /// Recent maximum of the time that acknowledgements waited at the peer and in this host, in
@@ -112,13 +113,13 @@ impl RttEstimator {
         sample
     }
 
-    /// Ends a round trip. Lets the maximum of the time in hosts fade.
+    /// Ends a round trip. Reduces the recent maximum of the time in hosts by an eighth.
     pub(crate) fn on_round(&mut self) {
         self.host_ns -= self.host_ns / 8;
     }
 
-    /// Returns whether the minimum must be measured again, because no sample has confirmed it for
-    /// long.
+    /// Returns whether the minimum must be measured again, because no sample has confirmed it for a
+    /// long time.
     pub(crate) fn min_is_old(&self, now: Instant) -> bool {
         let (least, most) = MIN_LIFETIME_NS;
         let lifetime_ns = self.min_ns.saturating_mul(MIN_LIFETIME_ROUND_TRIPS).clamp(least, most)
@@ -127,8 +128,8 @@ impl RttEstimator {
     }
 
     /// Returns whether the next sample, `sample_ns`, shows that other senders are draining a queue
-    /// that is not empty yet. This sender must then drain its queue, too, because the propagation
-    /// delay can be measured only while all senders drain at the same time.
+    /// that is not empty yet. In that case this sender must also drain its queue, because the
+    /// propagation delay can be measured only while all senders drain at the same time.
     pub(crate) fn others_drain(&self, now: Instant, sample_ns: u64) -> bool {
         self.samples > 0
             && sample_ns < self.smoothed_ns - self.smoothed_ns / 4
@@ -161,8 +162,8 @@ impl RttEstimator {
         self.variation_ns
     }
 
-    /// Returns the time that the hosts add to the round trip, in nanoseconds. The window must cover
-    /// this time, although it is not a queue.
+    /// Returns the time that the hosts add to the round trip, in nanoseconds. The congestion window
+    /// must also cover this time, although no queue on the link causes it.
     pub(crate) const fn host_ns(&self) -> u64 {
         self.host_ns
     }

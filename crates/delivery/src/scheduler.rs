@@ -11,7 +11,8 @@ pub const LINKS_MAX: usize = LinkIndex::MAX as usize + 1;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum SchedulingPolicy {
-    /// The scheduler sends every frame on the link that it expects to deliver the frame first.
+    /// The scheduler sends every frame on the link that, by its estimates, delivers the frame
+    /// first.
     #[default]
     EarliestDelivery,
     /// Each link gets one frame, one link after the other, even if their speeds differ
@@ -19,10 +20,10 @@ pub enum SchedulingPolicy {
     RoundRobin,
 }
 
-/// The properties of a link that the scheduler uses. Bytes are counted like in the rate estimator.
+/// The properties of a link that the scheduler uses.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkView {
-    /// Estimated rate; `None` before the first measurement.
+    /// Estimated rate in bytes per second; `None` before the first measurement.
     pub rate_bytes_per_second: Option<u64>,
     /// Time to the peer without queueing, in nanoseconds. Only the differences between links
     /// matter.
@@ -33,10 +34,10 @@ pub struct LinkView {
     /// Bytes that the congestion window still allows.
     pub window_left_bytes: u64,
     /// Time at which the window allows another frame; [`Instant::NEVER`] if only an acknowledgement
-    /// can open it.
+    /// can open the window.
     pub opens_at: Instant,
-    /// Whether the link has sent its share of this turn, the largest number of bytes per turn. Such
-    /// a link gets no more frames in this turn, although its window is open. The next turn may
+    /// Whether the link has already sent the largest number of bytes that it may send in one turn.
+    /// Such a link gets no more frames in this turn, although its window is open. The next turn may
     /// follow at once.
     pub has_share: bool,
     /// Largest frame of the link, in bytes; 0 counts as 1.
@@ -57,8 +58,8 @@ pub enum Next {
     },
     /// Send no frame before a window opens, an acknowledgement arrives, or time `until`.
     Wait {
-        /// If a link waits so that a better link can send after its window opens: the time at which
-        /// that window opens. Otherwise [`Instant::NEVER`].
+        /// Time at which the window of a better link opens, if a link with room waits for that
+        /// better link. Otherwise [`Instant::NEVER`].
         until: Instant,
     },
 }
@@ -70,8 +71,8 @@ pub struct SchedulerState {
     turn: usize,
     /// Bytes sent on each link while its rate was unknown.
     unmeasured_bytes: [u32; LINKS_MAX],
-    /// Time at which each link last got data, or was first considered if it never got data; default
-    /// before that.
+    /// For each link: the time at which it last got data. If it never got data, the time at which
+    /// the scheduler first considered it; the default time before that.
     given_at: [Instant; LINKS_MAX],
 }
 
@@ -95,9 +96,9 @@ impl SchedulerState {
 /// Of the links with room, the link that delivers the frame first gets it. So frames arrive roughly
 /// in the order in which they were cut. A link with room waits if three conditions hold: another
 /// link without room would deliver the frame earlier, that link opens within `HOLD_NS`, and the
-/// waiting link has enough queued data. It never waits longer than `HOLD_NS`, and does not wait if
-/// it would deliver the frame much later than the other link. There are three reasons for these
-/// limits:
+/// waiting link has enough queued data. The link never waits longer than `HOLD_NS`. It does not
+/// wait if it would deliver the frame much later than the other link. The wait is limited for three
+/// reasons:
 ///
 /// * Predictions of arrival are inexact: if a switch or a host sends in bursts, they are wrong by
 ///   more than the time of a frame.
@@ -105,14 +106,15 @@ impl SchedulerState {
 /// * While a link is idle, its capacity is lost, and the protocol does not require order.
 ///
 /// If a link would deliver a frame later than the other links together deliver the whole backlog,
-/// the link gets no frame. So a slow link gets only data that it can deliver in time. If the
-/// backlog is only one frame, only the link that delivers it first gets it. If the window of a link
+/// the link gets no frame. So a slow link gets only data that it can deliver in time. A backlog of
+/// one frame goes to the link that delivers it first, and to no other link. If the window of a link
 /// is closed, the scheduler assumes that the link can send when its window opens. If only an
-/// acknowledgement can open the window, it assumes that the link can send when the link is idle.
+/// acknowledgement can open the window, the scheduler assumes that the link can send when the link
+/// has become idle.
 ///
 /// If the rate of a link is not measured, the scheduler assumes the average of the measured rates.
-/// Such a link gets a few frames, whatever the estimates are. If a link has got no data for
-/// [`REMEASURE_NS`] and the backlog is long, the link gets one frame.
+/// Such a link gets its first few frames even if the estimates favour other links. If a link has
+/// got no data for [`REMEASURE_NS`] and the backlog is long, the link gets one frame.
 ///
 /// Only the first [`LINKS_MAX`] of `links` are used.
 pub fn next(
@@ -138,7 +140,7 @@ pub fn next(
     chosen
 }
 
-/// Chooses the next link by round robin, if it has room.
+/// Chooses the next link by round robin. If this link has no room, the result is [`Next::Wait`].
 fn turn_of(backlog_bytes: u64, links: &[LinkView], state: &mut SchedulerState) -> Next {
     let eligible = eligible(links);
     let mut turns = (0..links.len()).map(|step| (state.turn + step) % links.len());
@@ -196,7 +198,7 @@ fn is_open(link: &LinkView, backlog_bytes: u64) -> bool {
     unit_bytes > 0 && !link.has_share && link.window_left_bytes >= unit_bytes
 }
 
-/// Returns the time at which the link accepts a frame again.
+/// Returns the time at which a link that accepts no frame now will accept a frame.
 fn opens_at(link: &LinkView, now: Instant) -> Instant {
     if link.has_share { now } else { link.opens_at }
 }
@@ -225,9 +227,9 @@ impl Deliveries {
             deliveries.open |= u16::from(is_open(link, backlog_bytes)) << index;
         }
         // If a frame of a slow link arrives earlier than predicted, it overtakes many frames of a
-        // fast link. If it arrives later than predicted, only this one frame is overtaken.
-        // Therefore choose the slow link sooner: subtract half of the time by which its frame takes
-        // longer than a frame of the fastest link.
+        // fast link. If it arrives later than predicted, only this one frame is overtaken. Too late
+        // is therefore better than too early, so choose the slow link sooner: subtract half of the
+        // time by which its frame takes longer than a frame of the fastest link.
         for (at_ns, sending_ns) in deliveries.at_ns.iter_mut().zip(sending_ns) {
             if *at_ns < u64::MAX {
                 *at_ns = at_ns.saturating_sub(sending_ns.saturating_sub(shortest_ns) / 2);
@@ -236,15 +238,16 @@ impl Deliveries {
         deliveries
     }
 
-    /// Returns the link that would deliver a frame first, whether or not it has room.
+    /// Returns the link that would deliver a frame first, whether or not it has room; `None` if no
+    /// link is eligible.
     fn first(&self) -> Option<usize> {
         let known = (0..LINKS_MAX).filter(|&index| self.at_ns[index] < u64::MAX);
         known.min_by_key(|&index| self.at_ns[index])
     }
 
     /// Of the links with room that this method has not returned yet, returns the link that delivers
-    /// first. Also returns how much later this link delivers than the earliest of all links, in
-    /// nanoseconds.
+    /// first; `None` if there is no such link. Also returns how much later this link delivers than
+    /// the earliest of all links, in nanoseconds.
     fn next_open(&mut self) -> Option<(usize, u64)> {
         let first_ns = self.at_ns.iter().copied().min()?;
         let open = (0..LINKS_MAX).filter(|index| self.open >> index & 1 != 0);
@@ -254,9 +257,9 @@ impl Deliveries {
     }
 }
 
-/// Returns whether a link gets a frame for a measurement of its rate, although it would deliver the
-/// frame too late. Returns false if the backlog is so small that this frame would determine the
-/// latency of an operation.
+/// Returns whether a link gets a frame for a measurement of its rate, although the link would
+/// deliver the frame too late. Returns false if the backlog is so small that this frame would
+/// determine the latency of an operation.
 fn claims_a_measurement(
     candidate: usize,
     view: &LinkView,
@@ -341,10 +344,10 @@ impl Estimates {
     }
 
     /// Returns the time at which the other links together would have delivered `bytes`, in
-    /// nanoseconds on the clock. The computation divides the bytes among the started links without
-    /// regard to frames, in proportion to the rates. The result is at least the time of the first
-    /// complete frame of any of these links. So the link with the earliest first frame never waits
-    /// for other links, even if their frame sizes differ.
+    /// nanoseconds on the clock. The computation divides the bytes among the links that have
+    /// started to deliver, in proportion to their rates and without regard to frames. The result is
+    /// at least the time of the first complete frame of any of these links. So the link with the
+    /// earliest first frame never waits for other links, even if their frame sizes differ.
     fn others_deliver_at(&self, bytes: u64) -> u64 {
         let others = &self.others[..self.others_len];
         let mut delivered = 0;
@@ -370,8 +373,8 @@ impl Estimates {
     }
 }
 
-/// Returns the time at which the link could begin to send `unit_bytes`, the next frame or the whole
-/// backlog.
+/// Returns the time at which the link could begin to send `unit_bytes` bytes: the next frame, or
+/// the whole backlog.
 fn could_send_at(link: &LinkView, unit_bytes: u64, now: Instant) -> Instant {
     let idle_at = link.idle_at.max(now);
     let is_open = link.has_share || link.window_left_bytes >= unit_bytes;
@@ -388,8 +391,8 @@ fn average_rate(links: &[LinkView], eligible: impl Fn(&LinkView) -> bool) -> u64
     sum.checked_div(count).unwrap_or(RATE_WITHOUT_ANY_MEASUREMENT)
 }
 
-/// Returns the nanoseconds that `bytes` take at this rate. Above 18 GB, the product overflows 64
-/// bits and the result is too small.
+/// Returns the nanoseconds that `bytes` bytes take at this rate. Above 18 GB, the product exceeds
+/// 64 bits and saturates, so the result is too small.
 const fn time_of(bytes: u64, rate_bytes_per_second: u64) -> u64 {
     bytes.saturating_mul(1_000_000_000) / rate_bytes_per_second
 }
@@ -399,16 +402,17 @@ const fn bytes_in(ns: u64, rate_bytes_per_second: u64) -> u64 {
     ns.saturating_mul(rate_bytes_per_second) / 1_000_000_000
 }
 
-/// Longest time that a link with room waits for a link that delivers earlier, in nanoseconds: two
-/// full frames at 1 Gb/s.
+/// Longest time that a link with room waits for a link that delivers earlier, in nanoseconds: the
+/// time of two full frames at 1 Gb/s.
 const HOLD_NS: u64 = 25_000;
 
-/// A link waits only if it would deliver a frame later than the earliest link by at most this time,
-/// in nanoseconds: four full frames at 1 Gb/s.
+/// If a link would deliver a frame more than this time after the earliest link, in nanoseconds, it
+/// does not wait for the earliest link. The time is that of four full frames at 1 Gb/s.
 const HELD_LATE_NS_MAX: u64 = 50_000;
 
-/// A waiting link must have queued data for its wait and for this time, in nanoseconds. If a timer
-/// ends the wait later than this, the link becomes idle.
+/// A link waits only if its queued data lasts until the end of the wait and for this time after it,
+/// in nanoseconds. With this margin, the link becomes idle only if the timer that ends the wait is
+/// late by more than this time.
 const RUN_DRY_NS: u64 = 60_000;
 
 /// Number of frames that a link without a measured rate gets in any case: two rate samples of two
@@ -419,7 +423,8 @@ const UNMEASURED_FRAMES: u64 = 4;
 /// Nanoseconds without data after which the rate of a link counts as outdated.
 pub const REMEASURE_NS: u64 = 100_000_000;
 
-/// Smallest backlog, in frames, from which a link gets one frame for a measurement.
+/// Smallest backlog, in frames, from which a link with an outdated rate gets one frame for a
+/// measurement.
 const REMEASURE_FRAMES: u64 = 16;
 
 /// Rate of all links while no link has a measured rate: 1 Gb/s. The value does not matter, because

@@ -17,8 +17,8 @@ pub struct SendConfig {
     pub receive_buffer_bytes: u32,
     /// Longest time for which the peer delays an acknowledgement, in nanoseconds.
     pub ack_delay_max_ns: u32,
-    /// Shortest probe timeout, in nanoseconds. 200 µs is enough if all threads poll, because then
-    /// no thread waits for the kernel's scheduler.
+    /// Shortest probe timeout, in nanoseconds. If all threads poll, 200 µs is enough, because no
+    /// thread then waits for the kernel's scheduler.
     pub probe_timeout_min_ns: u64,
     /// Longest probe timeout with backoff, in nanoseconds.
     pub probe_timeout_max_ns: u64,
@@ -26,7 +26,8 @@ pub struct SendConfig {
     pub initial_rtt_ns: u64,
     /// Nominal rate in bytes per second, used before the first measurement.
     pub nominal_rate: Option<u64>,
-    /// Most packets in flight, at most the number of records in the pool.
+    /// Maximum number of packets in flight on the link. It is at most the number of records for
+    /// each link in the pool.
     pub packets_max: u16,
 }
 

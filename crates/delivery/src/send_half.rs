@@ -34,11 +34,13 @@ pub struct AckSummary {
     pub newly_acked: u32,
     /// Packets newly declared lost.
     pub newly_lost: u32,
-    /// Round-trip time less the delay at the peer, in nanoseconds.
+    /// Round-trip time without the delay at the peer, in nanoseconds; `None` if no new packet was
+    /// acknowledged.
     pub rtt_sample_ns: Option<u64>,
     /// Packets acknowledged after they had been declared lost.
     pub spurious: u32,
-    /// Frames that arrived with a congestion mark since the last acknowledgement.
+    /// Number of frames that arrived at the peer with a congestion mark after the previous
+    /// acknowledgement.
     pub marked: u32,
 }
 
@@ -48,7 +50,7 @@ pub enum TimeoutOutcome {
     /// Handle the reported losses, if any. Nothing else is to do.
     Nothing,
     /// The probe timeout fired. Send a packet that asks for an acknowledgement, even if the window
-    /// is full. [`SendHalf::retire_oldest_for_probe`] returns its content.
+    /// is full. [`SendHalf::retire_oldest_for_probe`] returns the content for this packet.
     Probe {
         /// Number of probe timeouts since the last acknowledgement, including this one.
         count_so_far: u32,
@@ -82,10 +84,11 @@ pub struct SendHalf<T: Copy> {
     /// One more than the largest acknowledged number.
     acked_end: PacketNumber,
     /// Time at which the newest acknowledged packet was sent. `newest_acked_took_ns` is the time
-    /// from then to its acknowledgement, in nanoseconds.
+    /// from the sending of that packet to its acknowledgement, in nanoseconds.
     newest_acked_sent_at: Instant,
     newest_acked_took_ns: u64,
-    /// Earliest time at which a packet is declared lost that a later packet has overtaken.
+    /// If later packets have overtaken packets in flight: the earliest time at which one of the
+    /// overtaken packets is declared lost. Otherwise [`Instant::NEVER`].
     loss_at: Instant,
     /// Time of the last acknowledgement of a new packet, or of the last probe timeout.
     progress_at: Instant,
@@ -98,15 +101,15 @@ pub struct SendHalf<T: Copy> {
     frame_bytes: u32,
     probe_count: u32,
     packets_max: u16,
-    /// Last known value of the peer's counter of marked frames.
+    /// Value of the peer's counter of marked frames in the last acknowledgement, modulo 2^16.
     marked: u16,
 }
 
 /// This struct takes at most eight cache lines, also for an idle connection.
 const _: () = assert!(size_of::<SendHalf<[u64; 2]>>() <= 512);
 
-/// Smallest part of the probe timeout for the variation of round trips, in nanoseconds. A timer of
-/// the peer may be late by this time.
+/// The probe timeout allows at least this time for the variation of round trips, in nanoseconds. A
+/// timer of the peer may be late by this time.
 const PROBE_MARGIN_NS: u64 = 200_000;
 
 /// Number of probe timeouts without an answer after which congestion is persistent (RFC 9002
@@ -117,7 +120,7 @@ impl<T: Copy> SendHalf<T> {
     /// Creates a half with no packet in flight. Its first packet has number 0.
     ///
     /// # Panics
-    /// If `frame_bytes` is not between 1 and 65535.
+    /// Panics if `frame_bytes` is not between 1 and 65535.
     pub fn new(config: &SendConfig, now: Instant) -> Self {
         assert!((1..=u32::from(u16::MAX)).contains(&config.frame_bytes));
         let rtt = RttEstimator::new(config.initial_rtt_ns, now);
@@ -169,7 +172,7 @@ impl<T: Copy> SendHalf<T> {
     /// the caller must have checked [`window_left`](Self::window_left).
     ///
     /// # Panics
-    /// If `bytes` exceeds 65535, or 65535 packets are in flight.
+    /// Panics if `bytes` exceeds 65535, or if 65535 packets are in flight.
     pub fn on_sent(
         &mut self,
         pool: &mut SentPool<T>,
@@ -204,7 +207,8 @@ impl<T: Copy> SendHalf<T> {
     /// newest first. Pure acknowledgements are included in `count`, but have no content.
     ///
     /// # Panics
-    /// If fewer than `count` packets were sent, or one of them was acknowledged.
+    /// Panics if fewer than `count` packets were sent, or if one of the last `count` packets was
+    /// acknowledged.
     pub fn unsend(&mut self, pool: &mut SentPool<T>, count: usize, back: &mut impl FnMut(T)) {
         self.disown(pool, count, back);
         self.next = PacketNumber(self.next.0 - count as u64);
@@ -218,7 +222,7 @@ impl<T: Copy> SendHalf<T> {
     /// numbers are ignored.
     ///
     /// # Panics
-    /// In the same cases as [`unsend`](Self::unsend).
+    /// Panics in the same cases as [`unsend`](Self::unsend).
     pub fn disown(&mut self, pool: &mut SentPool<T>, count: usize, back: &mut impl FnMut(T)) {
         assert!(count as u64 <= self.next.0 - self.acked_end.0, "only the last frames come back");
         let first = PacketNumber(self.next.0 - count as u64);
@@ -267,9 +271,10 @@ impl<T: Copy> SendHalf<T> {
         outcome
     }
 
-    /// Returns the content of the oldest data packet in flight, so that the caller retransmits it
-    /// under a new number on the best link. The packet no longer counts as in flight. But the half
-    /// remembers its number, so a late acknowledgement still gives a sample of the round-trip time.
+    /// Returns the content of the oldest data packet in flight, if there is one, so that the caller
+    /// retransmits it under a new number on the best link. The packet no longer counts as in
+    /// flight. But the half remembers its number, so a late acknowledgement still gives a sample of
+    /// the round-trip time.
     pub fn retire_oldest_for_probe(&mut self) -> Option<T> {
         let slot = self.oldest_data()?;
         let record = self.packets.remember(slot, Kind::Retired);
@@ -339,8 +344,8 @@ impl<T: Copy> SendHalf<T> {
         self.controller.set_frame_bytes(frame_bytes);
     }
 
-    /// Records whether the application has no data to send, although the window is open. If it has
-    /// none, the delivery rate does not show the rate of the link.
+    /// Records whether the application has no data to send, although the window is open. While it
+    /// has no data, the delivery rate does not show the rate of the link.
     pub fn set_application_limited(&mut self, limited: bool) {
         self.rate.set_limited(limited, self.in_flight_bytes);
     }
@@ -366,8 +371,8 @@ impl<T: Copy> SendHalf<T> {
             return self.loss_at;
         }
         let expires = self.packets.oldest_ghost().map_or(Instant::NEVER, |slot| {
-            // While packets are in flight, no timer is needed, because acknowledgements and probes
-            // remove ghosts.
+            // While packets are in flight, ghosts need no timer, because the handling of
+            // acknowledgements and probes removes ghosts.
             if self.packets.len() > 0 { Instant::NEVER } else { self.ghost_expires(slot) }
         });
         self.loss_at.min(self.probe_at()).min(expires)
@@ -383,9 +388,10 @@ impl<T: Copy> SendHalf<T> {
         self.packets.len()
     }
 
-    /// Returns the time at which the oldest data packet in flight was sent. If there is none,
-    /// returns the time at which the oldest path-MTU probe was sent. Data packets come first,
-    /// because the loss of a probe does not show that the link has failed.
+    /// Returns the time at which the oldest data packet in flight was sent. If there is no data
+    /// packet, returns the time at which the oldest path-MTU probe was sent. Returns `None` if
+    /// nothing is in flight. Data packets come first, because the loss of a probe does not show
+    /// that the link has failed.
     pub fn oldest_sent_at(&self) -> Option<Instant> {
         let slot = self.oldest_data().or_else(|| self.packets.oldest());
         slot.map(|slot| self.packets.record(slot).sent_at)
@@ -414,7 +420,7 @@ impl<T: Copy> SendHalf<T> {
         self.rtt.min_ns()
     }
 
-    /// Returns the measured delivery rate, in bytes per second.
+    /// Returns the measured delivery rate, in bytes per second; `None` before the first sample.
     pub fn rate_bytes_per_second(&self) -> Option<u64> {
         self.rate.bytes_per_second()
     }
@@ -442,7 +448,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// Returns the time at which the probe timeout fires. The timeout starts when the oldest packet
-    /// is sent, and restarts with each acknowledgement of a new packet and each probe timeout.
+    /// in flight is sent. The timeout restarts with each acknowledgement of a new packet and with
+    /// each probe timeout.
     fn probe_at(&self) -> Instant {
         let Some(sent_at) = self.oldest_sent_at() else { return Instant::NEVER };
         let since = sent_at.max(self.progress_at);

@@ -47,20 +47,22 @@ pub(crate) enum Kind {
     /// A packet that was declared lost, without content. If it is acknowledged, the loss was
     /// spurious.
     Lost,
-    /// A packet without content, because a later probe carries its content. Whether this packet
-    /// arrived is not known yet.
+    /// A packet without content, because a later probe carries its content. The sender does not
+    /// know yet whether this packet arrived.
     Retired,
 }
 
 /// Largest number of records without content. At 5 % loss, two round trips of 640 packets each lose
-/// 64 packets. This many records add less than 200 ns to the handling of an acknowledgement.
+/// 64 packets. With this many records, the handling of an acknowledgement takes less than 200 ns
+/// longer.
 pub(crate) const GHOSTS_MAX: u16 = 64;
 
 /// Number of slots for probes, which may exceed the window: two for each of 16 probe timeouts with
 /// backoff.
 const PROBE_SLOTS: usize = 32;
 
-/// Initial number of records in a vector that is allocated on demand: 896 bytes.
+/// Number of records for which a vector that is allocated on demand has room at first. They take
+/// 896 bytes.
 const RECORDS_AT_FIRST: usize = 16;
 
 /// Stands for no slot.
@@ -72,8 +74,9 @@ const _: () = assert!(size_of::<Record<[u64; 2]>>() == 56);
 ///
 /// A link of a connection takes one vector of records with its first packet, and returns the vector
 /// when no packet is in flight. So an idle link uses no vector. If no prepared vector is left, the
-/// pool allocates a small vector, which grows with the packets in flight and is freed after use. It
-/// starts small, because otherwise ten thousand links with one frame each would use a gigabyte.
+/// pool allocates a small vector, which grows with the packets in flight and is freed after use.
+/// This vector starts small, because otherwise ten thousand links with one frame each would use a
+/// gigabyte.
 #[derive(Debug)]
 pub struct SentPool<T> {
     free: Vec<Vec<Record<T>>>,
@@ -86,14 +89,14 @@ impl<T: Copy> SentPool<T> {
     /// Ethernet frames are 6 MB, the product of 100 Gb/s and 490 µs.
     pub const RECORDS: usize = 4096;
 
-    /// Smallest number of records for each connection.
+    /// Smallest number of records for each link.
     pub const RECORDS_MIN: usize = 256;
 
     /// Creates a pool for `halves` links at the same time. Each link may have up to `records`
     /// packets in flight.
     ///
     /// # Panics
-    /// If `records` is not between [`Self::RECORDS_MIN`] and 32768.
+    /// Panics if `records` is not between [`Self::RECORDS_MIN`] and 32768.
     pub fn new(halves: usize, records: usize) -> Self {
         assert!((Self::RECORDS_MIN..=32768).contains(&records));
         Self { free: (0..halves).map(|_| Vec::with_capacity(records)).collect(), halves, records }
@@ -208,8 +211,8 @@ impl<T: Copy> SentPackets<T> {
         self.free_slot(slot)
     }
 
-    /// Moves a packet from the list in flight to the ghosts, without its content, as `kind`.
-    /// Returns the record with the content.
+    /// Moves a packet from the list in flight to the ghosts. Its new record has no content and the
+    /// kind `kind`. Returns the old record with the content.
     pub(crate) fn remember(&mut self, slot: u16, kind: Kind) -> Record<T> {
         if self.ghosts.len >= GHOSTS_MAX {
             self.remove_ghost(self.ghosts.head);
@@ -247,7 +250,7 @@ impl<T: Copy> SentPackets<T> {
         Self::some(self.ghosts.head)
     }
 
-    /// Returns the slot after `slot` on its list.
+    /// Returns the slot after `slot` on the list of `slot`; `None` at the end of the list.
     pub(crate) fn after(&self, slot: u16) -> Option<u16> {
         Self::some(self.records[slot as usize].next)
     }

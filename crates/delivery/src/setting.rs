@@ -22,7 +22,8 @@ impl SettingError {
     /// Checks that a value is within `wanted`.
     ///
     /// # Errors
-    /// [`SettingError`] with the setting, the value and the range.
+    /// Returns [`SettingError`] with the setting, the value and the range, if the value is outside
+    /// the range.
     pub fn unless_within<T: Display + PartialOrd>(
         setting: &'static str,
         value: &T,
@@ -36,8 +37,8 @@ impl SettingError {
     }
 }
 
-/// Adds a setter method for each field of a configuration. If a field is missing, the code does not
-/// compile.
+/// Adds a setter method for each field of a configuration. If the call does not list all fields,
+/// the code does not compile.
 #[macro_export]
 macro_rules! setters {
     ($name:ident { $($field:ident: $of:ty),* $(,)? }) => {

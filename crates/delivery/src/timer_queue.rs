@@ -5,9 +5,9 @@ use crate::Instant;
 /// Deadlines by identifier: an indexed binary heap.
 ///
 /// Each identifier has at most one deadline. Every packet changes a deadline. In a heap without a
-/// position table, each change would leave a stale entry. In this heap, a table from identifier to
-/// heap position lets a deadline move in place. So every change is O(log n), reading the earliest
-/// deadline is O(1), and the number of identifiers bounds the memory.
+/// table of positions, each change would leave a stale entry. In this heap, a table from identifier
+/// to heap position lets a deadline move in place. So every change is O(log n), reading the
+/// earliest deadline is O(1), and the number of identifiers bounds the memory.
 ///
 /// Identifiers must be dense, because the memory is proportional to the largest identifier. If
 /// deadlines are equal, the smaller identifier is returned first, so that a simulated run repeats
@@ -49,7 +49,8 @@ impl TimerQueue {
     /// Sets the deadline of `id`. [`Instant::NEVER`] removes the deadline.
     ///
     /// # Panics
-    /// If neither [`TimerQueue::with_capacity`] nor [`TimerQueue::ensure_capacity`] covered `id`.
+    /// Panics if neither [`TimerQueue::with_capacity`] nor [`TimerQueue::ensure_capacity`] covered
+    /// `id`.
     pub fn set(&mut self, id: u32, deadline: Instant) {
         assert!((id as usize) < self.positions.len(), "timer {id} beyond the capacity");
         let position = self.positions[id as usize];
@@ -113,7 +114,8 @@ impl TimerQueue {
         let removed = self.heap.swap_remove(position);
         self.positions[removed.id as usize] = ABSENT;
         if position < self.heap.len() {
-            // The entry that was last may have to move up or down from its new position.
+            // The entry that was last in the heap now stands at `position`, and may have to move up
+            // or down from there.
             self.sift_down(position);
             self.sift_up(position);
         }

@@ -119,7 +119,8 @@ impl World {
         }
     }
 
-    /// Checks that a content is unchanged and is returned for the first time.
+    /// Checks that the content of a packet is unchanged, and that the half returns it for the first
+    /// time.
     fn back(out: &mut BTreeMap<u64, u32>, content: [u64; 2]) {
         assert_eq!(content[1], !content[0]);
         assert!(out.remove(&content[0]).is_some(), "content {} came back twice", content[0]);

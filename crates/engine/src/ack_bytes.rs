@@ -10,9 +10,9 @@ use crate::connection::Connection;
 
 /// Holds one encoded ack section.
 ///
-/// The section keeps its memory for the next batch. A new section for each batch would clear all of
-/// the memory, which costs more than filling the part in use. A default value allocates on first
-/// use.
+/// The section keeps its memory for the next batch. If each batch created a new section, it would
+/// have to clear all of the memory, which costs more than filling the part in use. A default value
+/// allocates memory on first use.
 #[derive(Debug, Default)]
 pub(crate) struct AckBytes {
     blocks: Vec<AckBlock>,
@@ -34,8 +34,8 @@ impl AckBytes {
         self.bytes.resize(ACK_SECTION_BYTES_MAX, 0);
     }
 
-    /// Writes the pending acknowledgements of every link, and the report of deliveries, into at
-    /// most `limit` bytes. Acknowledgements without room stay pending.
+    /// Writes the pending acknowledgements of every link and the report of deliveries into the
+    /// section, with at most `limit` bytes. Acknowledgements that do not fit stay pending.
     pub(crate) fn fill(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
         if self.blocks.is_empty() {
             self.allocate();
@@ -81,7 +81,7 @@ impl AckBytes {
         self.len
     }
 
-    /// Drops the section. Returns whether there was one.
+    /// Drops the section. Returns whether there was a section.
     #[inline]
     pub(crate) const fn clear(&mut self) -> bool {
         core::mem::replace(&mut self.len, 0) > 0
@@ -100,8 +100,8 @@ impl AckBytes {
 const ACK_SECTION_BYTES_MIN: usize = ack_section_bytes(&[]);
 const ACK_BLOCK_BYTES_MAX: usize = 12 + 8 * ACK_BLOCK_WORDS_MAX;
 
-/// Number of bytes in a data frame that acknowledgements must leave free: its headers and a few
-/// bytes of payload.
+/// Number of bytes that acknowledgements must leave free in a data frame, for the headers of the
+/// frame and a few bytes of payload.
 pub(crate) const BESIDE_ACKS_BYTES: usize = HEADER_BYTES_MAX + 12;
 
 /// Checks that the smallest frame of the protocol has room for an ack section with blocks about two

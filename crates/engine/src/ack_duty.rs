@@ -9,22 +9,22 @@ use delivery::{Instant, ReceivedPackets};
 /// What to do with a connection's pending acknowledgements.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AckDuty {
-    /// Send them with the next data frame.
+    /// Send the acknowledgements with the next data frame.
     Ride,
-    /// Send them now, in a frame without data.
+    /// Send the acknowledgements now, in a frame without data.
     Alone,
-    /// Send them later: with data, together with acknowledgements of more packets, or at their
-    /// deadline.
+    /// Send the acknowledgements later: with data, together with acknowledgements of more packets,
+    /// or at their deadline.
     Later,
     /// No acknowledgement is pending.
     Nothing,
 }
 
-/// When the engine decides about acknowledgements.
+/// The situations in which the engine decides about acknowledgements.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Moment {
-    /// Data is about to leave. `has_news` says that this end has deliveries or credits to report.
-    /// Every acknowledgement reports them.
+    /// Data is about to leave. `has_news` says whether this end has deliveries or credits to
+    /// report. Every acknowledgement also reports these.
     DataLeaves { has_news: bool },
     /// No data can leave now.
     NoData,
@@ -35,9 +35,10 @@ pub(crate) enum Moment {
 impl AckDuty {
     /// Decides what to do with the pending acknowledgements of `links`.
     ///
-    /// If `must_report` is true, the peer must receive a report in any case. `data_follows` returns
-    /// whether data will follow within [`RIDE_WAIT_NS`]. This function calls `data_follows` only if
-    /// the decision depends on the result.
+    /// If `must_report` is true, the peer must now get a report of deliveries and credits, even if
+    /// no acknowledgement is due. `data_follows` returns whether data will follow within
+    /// [`RIDE_WAIT_NS`]. This function calls `data_follows` only if the decision depends on the
+    /// result.
     #[inline]
     pub(crate) fn decide<'a>(
         now: Instant,
@@ -73,9 +74,9 @@ impl AckDuty {
 
     /// Returns the time at which the engine decides again about a link's acknowledgement.
     ///
-    /// If an acknowledgement is overdue and was not sent, the link is full. The engine serves the
-    /// connection when the link has room, so this case needs no timer. A timer that has already
-    /// expired would only keep the calling thread busy.
+    /// If an acknowledgement is overdue and was not sent, the link is full. In this case the result
+    /// is [`Instant::NEVER`]: the engine serves the connection when the link has room, and a timer
+    /// that has already expired would only keep the calling thread busy.
     #[inline]
     pub(crate) fn again_at(now: Instant, received: &ReceivedPackets) -> Instant {
         let due = received.deadline();
@@ -99,8 +100,8 @@ mod tests {
     /// A test case: a name, the packets that a link received at time 0, and the expected decisions
     /// in seven situations:
     ///
-    /// 1. data leaves at time 0, and there is no news
-    /// 2. data leaves at time 0, and there is news
+    /// 1. data leaves at time 0, and there are no deliveries or credits to report
+    /// 2. data leaves at time 0, and there are deliveries or credits to report
     /// 3. no data leaves, at time 0
     /// 4. no data leaves, at the time when the acknowledgement is due
     /// 5. no data leaves now but data will follow, at the time when the acknowledgement is due

@@ -14,7 +14,7 @@ use crate::purpose::Purpose;
 
 impl Parts<'_> {
     /// Sends acknowledgements in Ack frames, if they are due and no data frame has carried them.
-    /// Returns false if some acknowledgements wait for a full link.
+    /// Returns false if some acknowledgements must wait because a link is full.
     pub(crate) fn send_due_acknowledgements(
         &mut self,
         now: Instant,
@@ -41,7 +41,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: ack.8
-    /// Sends acknowledgements on every link that is up and not full.
+    /// Sends all pending acknowledgements on every link that is up and not full, because one of the
+    /// links may lose all frames. Returns false if a link was full.
     #[cold]
     fn acknowledge_everywhere(
         &mut self,
@@ -62,8 +63,9 @@ impl Parts<'_> {
         sent
     }
 
-    /// Returns the position of the link with the shortest round trip among the links that are not
-    /// full.
+    /// Returns the position of the link for an acknowledgement: the link with the shortest round
+    /// trip or, if that link is full, the first usable link that is not full. Returns `None` if all
+    /// links are full.
     fn acknowledging_path(&self, connection: &Connection) -> Option<usize> {
         let nearest = connection.nearest_path();
         let free = |path: &Path| path.may_carry_data() && !self.is_full(path);
@@ -109,7 +111,7 @@ impl Connection {
     }
 
     /// Returns what to do with pending acknowledgements, after the engine has sent all data that it
-    /// can send now.
+    /// can send at the moment.
     #[inline]
     pub(crate) fn ack_duty_left(&self, now: Instant) -> AckDuty {
         let data_follows = || {

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use delivery::{Instant, TimerQueue};
 
-/// Lists of connections, by index, that the engine serves at a time, in this turn, or before the
-/// thread sleeps.
+/// Lists of connections that the engine serves in this turn, or before the thread sleeps, and the
+/// timers of all connections. The lists contain indices of connections.
 ///
 /// Each connection is on each list at most once. The ready list may still contain the index of a
-/// connection that has ended. In that case the turn skips the index. If a new connection has
-/// received the index, the turn serves the new connection.
+/// connection that has ended. In that case the turn skips the index. If a new connection has got
+/// this index, the turn serves the new connection.
 #[derive(Debug)]
 pub(crate) struct Agenda {
     timers: TimerQueue,
@@ -36,15 +36,15 @@ impl Agenda {
         }
     }
 
-    /// Makes room for a connection.
+    /// Makes room in the lists and timers for the connection with this index.
     pub(crate) fn admit(&mut self, index: u32) {
         self.timers.ensure_capacity(index);
         let entries = self.listed.len().max(index as usize + 1);
         self.listed.resize(entries, 0);
     }
 
-    /// Removes a connection that has ended from the lists. After that, another connection may get
-    /// its index.
+    /// Removes a connection that has ended from the lists, so that another connection can get its
+    /// index.
     pub(crate) fn forget(&mut self, index: u32) {
         for (list, listed) in [(&mut self.stalled, STALLED), (&mut self.owing, OWING)] {
             if note_off(&mut self.listed, index, listed)
@@ -64,7 +64,7 @@ impl Agenda {
         }
     }
 
-    /// Removes and returns the next connection to serve.
+    /// Removes and returns the next connection to serve; `None` if the ready list is empty.
     #[inline]
     pub(crate) fn next_ready(&mut self) -> Option<u32> {
         let index = self.ready.pop_front()?;
@@ -110,7 +110,7 @@ impl Agenda {
         self.stalled.len()
     }
 
-    /// Removes and returns the next connection whose deliveries wait.
+    /// Removes and returns the next connection whose deliveries wait; `None` if there is none.
     pub(crate) fn next_stalled(&mut self) -> Option<u32> {
         if self.stalled.is_empty() {
             return None;
@@ -128,7 +128,7 @@ impl Agenda {
         }
     }
 
-    /// Removes and returns a connection that had pending acknowledgements.
+    /// Removes and returns a connection that had pending acknowledgements; `None` if there is none.
     pub(crate) fn next_owing(&mut self) -> Option<u32> {
         let index = self.owing.pop()?;
         note_off(&mut self.listed, index, OWING);
@@ -169,6 +169,7 @@ impl Agenda {
     }
 
     /// Removes and returns the next connection whose timer has expired, and clears that timer.
+    /// Returns `None` if no timer has expired.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<u32> {
         self.timers.pop_due(now)
     }

@@ -5,14 +5,14 @@ use wire_edge::LinkIndex;
 
 use crate::path::Path;
 
-/// Counts the data frames that this end sent on all links after it last asked the peer for an
-/// acknowledgement. The next acknowledgement covers all links. Each link also counts its own
-/// frames.
+/// Counts the data frames that this end has sent, on all links together, after it last asked the
+/// peer for an acknowledgement. The acknowledgement that the peer sends covers all links. In
+/// addition, each link counts its own frames.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
-    /// Number of data frames sent on all links after the last question.
+    /// Number of data frames sent on all links after this end last asked for an acknowledgement.
     unasked: u32,
-    /// The link of the last question.
+    /// The link on which this end last asked for an acknowledgement.
     asked_on: Option<LinkIndex>,
 }
 
@@ -34,11 +34,11 @@ impl Asks {
         asks
     }
 
-    /// Returns whether a frame of the link at `position` may ask for an acknowledgement of all
-    /// links.
+    /// Returns whether a frame of the link at `position` may ask for an acknowledgement for the
+    /// frames on all links.
     ///
     /// * Two consecutive questions should use different links, because a link may have failed.
-    /// * A question should not use a link with a long round trip: the peer would acknowledge for
+    /// * A question should not use a link with a long round trip. The peer would acknowledge for
     ///   another reason before the question arrives.
     fn may_ask_for_all(&self, paths: &[Path], position: usize) -> bool {
         let [_, _, ..] = paths else { return true };
@@ -57,9 +57,9 @@ impl Asks {
         paths.iter_mut().for_each(Path::on_asked);
     }
 
-    /// Handles the acknowledgement of frames of a link. If no frame is in flight, this end needs no
-    /// further acknowledgement, and its count of frames starts again at 0. Therefore two ends that
-    /// send requests and replies alternately never ask.
+    /// Handles the acknowledgement of frames of a link. If no frame is in flight any more, this end
+    /// needs no further acknowledgement, and its count of frames starts again at 0. Therefore two
+    /// ends that alternately send requests and replies never ask for acknowledgements.
     #[inline]
     pub(crate) fn on_acknowledged(&mut self, paths: &mut [Path], link: LinkIndex) {
         let mut is_idle = true;
@@ -76,7 +76,7 @@ impl Asks {
     }
 }
 
-/// After this many more frames, a question may use the same link as the last question.
+/// Number of further frames after which a question may use the same link as the question before it.
 const ASK_TURN_FRAMES: u32 = 16;
 
 /// A link is too slow for questions if its round trip exceeds twice the shortest round trip of the

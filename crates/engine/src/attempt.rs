@@ -20,8 +20,8 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Creates an attempt to reach `service` at `places`. At a responder, `places` is the
-    /// initiator's place.
+    /// Creates an attempt to reach `service` at `places`. At a responder, `places` contains only
+    /// the place of the initiator.
     pub(crate) fn new(
         now: Instant,
         service: u32,
@@ -39,12 +39,13 @@ impl Attempt {
         self.started_at = now;
     }
 
-    /// Returns when the attempt began or was accepted.
+    /// Returns the time at which the attempt began or, at the responder, the time at which the
+    /// application accepted the request.
     pub(crate) const fn started_at(&self) -> Instant {
         self.started_at
     }
 
-    /// Returns the number of the listener.
+    /// Returns the number of the service that the initiator requests.
     pub(crate) const fn service(&self) -> u32 {
         self.service
     }
@@ -69,12 +70,13 @@ impl Attempt {
         self.places.contains(&place)
     }
 
-    /// Returns the first place, which the caller named.
+    /// Returns the first place to try; `None` if no place is left.
     pub(crate) fn first(&self) -> Option<(LinkId, PeerAddr)> {
         self.places.first().copied()
     }
 
-    /// Returns the place to try now. The next call will return the next place.
+    /// Returns the place to try now; `None` if no place is left. The next call will return the next
+    /// place.
     pub(crate) fn poll_place(&mut self) -> Option<(LinkId, PeerAddr)> {
         let place = self.places.get(self.next).copied();
         self.next = (self.next + 1) % self.places.len().max(1);

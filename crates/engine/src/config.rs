@@ -8,11 +8,11 @@ use wire_edge::LinkIndex;
 
 use crate::reception::CONFIRM_NS;
 
-/// When a sender of data asks its peer for an acknowledgement.
+/// The rule for when an end that sends data asks its peer for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Asking {
     /// The sender asks often enough that acknowledgements arrive before its window is full. It also
-    /// asks with the last frame before it has nothing more to send.
+    /// asks with a frame after which it has nothing more to send.
     #[default]
     Spaced,
     /// The sender never asks. The peer alone decides when to acknowledge.
@@ -29,8 +29,8 @@ pub struct EngineConfig {
     /// Maximum number of connection requests that the application has not answered.
     pub requests_max: u32,
     /// The time that a peer has to confirm an accepted connection, in nanoseconds. The limit
-    /// applies only if other requests wait for room. Raise it if many processes of one host often
-    /// request connections at the same time.
+    /// applies only if other requests wait for room. Raise this limit if many processes of one host
+    /// often request connections at the same time.
     pub confirm_ns: u64,
     /// Maximum number of links of one connection, 1 to 16.
     pub links_max: u8,
@@ -42,8 +42,8 @@ pub struct EngineConfig {
     /// Maximum number of a peer's reads and atomics that the endpoint answers at a time, at most
     /// 4096.
     pub read_depth: u16,
-    /// Memory per connection for fragments of operations that must wait for earlier operations, in
-    /// bytes.
+    /// Memory for each connection, in bytes, in which this end holds the peer's fragments that must
+    /// wait for earlier operations.
     pub order_pool_bytes: u32,
     /// Maximum number of posted receives per connection.
     pub receives_max: u32,
@@ -60,26 +60,27 @@ pub struct EngineConfig {
     pub probe_timeout_min_ns: u64,
     /// Longest time between probes, in nanoseconds.
     pub probe_timeout_max_ns: u64,
-    /// How long a peer may be silent while this end waits for the peer, in nanoseconds. After that
-    /// time the peer counts as unreachable. The same limit applies to the set-up of a connection.
+    /// How long a peer may be silent while this end waits for it, in nanoseconds. After that time
+    /// the peer counts as unreachable. The same limit applies to the set-up of a connection.
     pub silence_budget_ns: u64,
     /// If the peer of an idle connection was silent for this time, in nanoseconds, this end asks
     /// whether the peer still runs and which links the peer has. `u64::MAX` turns the question off.
     pub keep_alive_ns: u64,
     /// If a connection has no activity for this time, in nanoseconds and at least 1, the endpoint
-    /// compresses its state to a fifth of the memory. `u64::MAX` turns this off. Compression has no
-    /// effect besides the use of memory.
+    /// compresses the state of the connection to a fifth of the memory. `u64::MAX` turns this off.
+    /// Compression has no other effect.
     pub rest_ns: u64,
     /// How the sender distributes data over links.
     pub scheduling: SchedulingPolicy,
-    /// Number of connections that can have packets in flight, or can be expanded from their
-    /// compressed state, at the same time without an allocation.
+    /// Number of connections for which the endpoint allocates memory ahead. At most this many
+    /// connections at the same time can have packets in flight, or be expanded from their
+    /// compressed state, without a further allocation.
     pub active_connections: usize,
     /// Maximum number of packets in flight on one link of one connection, 256 to 4096.
     pub packets_max: u16,
-    /// Whether the endpoint allocates all memory within its limits at the start. With this setting,
-    /// the data path never allocates. Turn the setting off if thousands of endpoints live in one
-    /// process: see [`Engine::exchange_scratch`](crate::Engine::exchange_scratch).
+    /// Whether the endpoint allocates, when it starts, all memory that its limits permit. If this
+    /// is true, the data path never allocates. Turn the setting off if thousands of endpoints live
+    /// in one process: see [`Engine::exchange_scratch`](crate::Engine::exchange_scratch).
     pub allocates_ahead: bool,
     /// Number of the first packet, operation and message of every connection. The protocol demands
     /// 0. Simulations that test the wrap-around of numbers set another value: at least 2048, and
@@ -117,7 +118,7 @@ impl EngineConfig {
     /// Checks that an endpoint can use each of these settings unchanged.
     ///
     /// # Errors
-    /// [`SettingError`], with the setting and its range.
+    /// Returns [`SettingError`] with the setting and its range if a setting is out of range.
     pub fn check(&self) -> Result<(), SettingError> {
         let within =
             |setting, value: u64, wanted| SettingError::unless_within(setting, &value, &wanted);
@@ -154,12 +155,13 @@ impl EngineConfig {
     ///
     /// * The sender distributes frames round robin over the links.
     /// * The window is fixed and counted in frames.
-    /// * All data frames carry positive acknowledgements. A separate acknowledgement follows every
-    ///   24 frames or after 500 µs.
+    /// * All data frames carry positive acknowledgements. In addition, the receiver sends a
+    ///   separate acknowledgement after every 24 frames, or after 500 µs.
     /// * A coarse timeout retransmits the oldest frame.
     ///
-    /// The paper does not state the window, the count and the timeouts. The values in this function
-    /// fill one 1 Gb/s link and cause as many extra frames as the paper reports.
+    /// The paper does not state the window, the number of frames for each acknowledgement, and the
+    /// timeouts. The values in this function fill one link of 1 Gb/s, and cause as many extra
+    /// frames as the paper reports.
     ///
     /// Strict operations correspond to the set-up "2L-1G" of the paper, in which all frames are
     /// delivered in order. Relaxed operations correspond to "2Lu-1G".
@@ -178,12 +180,12 @@ impl EngineConfig {
     }
 }
 
-// If the pools have reached their limits, each connection still has some records for itself. For 16
-// 384 connections, the default maximum, these records take at most 256 MiB.
+// If other connections use all records of the pools, each connection still has a few records for
+// itself. For 16 384 connections, the default maximum, these records take at most 256 MiB.
 const _: () = assert!(16_384 * SHARE_BYTES <= 256 << 20);
 
-/// Maximum number of connections of any endpoint. If an endpoint has this many connections, one in
-/// 4096 guessed ids belongs to a connection.
+/// Maximum number of connections of any endpoint. With this many connections, one in 4096 ids that
+/// an attacker guesses belongs to a connection.
 pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
 
 /// Largest window of operations that an end may announce; the protocol sets this limit.
@@ -193,26 +195,27 @@ pub(crate) const OPERATION_WINDOW_MAX: u32 = 65_536;
 /// this limit.
 pub(crate) const READ_DEPTH_MAX: u16 = 4096;
 
-/// Lowest first number, apart from 0. The distance from 0 is longer than any window of packets, so
+/// Lowest value of `numbers_from`, apart from 0. The value is larger than any window of packets, so
 /// that numbers below the first number count as old.
 const NUMBERS_FROM_MIN: u64 = 2048;
 
-/// Default of [`EngineConfig::rest_ns`]. To compress and expand a connection takes some
-/// microseconds in total, so even a connection that the engine compresses and expands after every
-/// 10 ms costs less than a thousandth of a processor. The engine never compresses a busy
+/// Default of [`EngineConfig::rest_ns`]. Compressing and expanding a connection takes some
+/// microseconds in total. If the engine compresses and expands a connection after every 10 ms, this
+/// therefore costs less than a thousandth of a processor. The engine never compresses a busy
 /// connection.
 const REST_NS: u64 = 10_000_000;
 
-/// Frames of one link per explicit acknowledgement: 4.2 % extra frames. The paper reports 5.5 %,
-/// and a fifth of those extra frames replace dropped frames.
+/// Number of frames of one link for each separate acknowledgement. The acknowledgements are 4.2 %
+/// extra frames. The paper about `MultiEdge` reports 5.5 % extra frames, and a fifth of these
+/// replace dropped frames.
 const MULTIEDGE_FRAMES_PER_ACK: u16 = 24;
 
-/// Longest delay of an acknowledgement, in nanoseconds. In this time, a link of 1 Gb/s sends 41
-/// full frames.
+/// Longest delay of an acknowledgement in the imitation of `MultiEdge`, in nanoseconds. In this
+/// time, a link of 1 Gb/s sends 41 full frames.
 const MULTIEDGE_ACK_DELAY_NS: u32 = 500_000;
 
-/// Window of each link, in frames. The window is larger than twice the number of frames per
-/// acknowledgement, and smaller than the queue of a switch.
+/// Window of each link in the imitation of `MultiEdge`, in frames. The window is larger than twice
+/// the number of frames for each acknowledgement, and smaller than the queue of a switch.
 const MULTIEDGE_WINDOW_FRAMES: u32 = 64;
 
 /// Shortest time without an acknowledgement after which the sender retransmits a frame, in

@@ -25,17 +25,18 @@ use crate::retry::Retry;
 use crate::spreading::Spreading;
 use crate::terms::OwnTerms;
 
-/// One connection of an endpoint. Each part of the connection has its own state. The functions of
-/// this type that change the phase concern several parts.
+/// One connection of an endpoint. Each part of the connection is a separate type with its own
+/// state. The functions that change the phase of the connection are in this type, because a change
+/// of phase concerns several parts.
 #[derive(Debug)]
 pub(crate) struct Connection {
     handle: ConnectionHandle,
     names: Names,
     phase: Phase,
-    /// State that only the handshake needs. The connection drops it when the handshake ends.
+    /// State that only the handshake needs; `None` after the handshake.
     attempt: Option<Box<Attempt>>,
-    /// The peer's address, after this end has accepted the connection and before the peer has
-    /// confirmed it.
+    /// The address of the peer, while this end has accepted the connection and the peer has not
+    /// confirmed it. `None` at all other times.
     unconfirmed_at: Option<PeerAddr>,
     paths: LinkSet,
     pairs: Pairs,
@@ -47,7 +48,8 @@ pub(crate) struct Connection {
     requests: RequestOrder,
     reported: Reported,
     liveness: Liveness,
-    /// When to repeat a handshake frame, a Close or a question about a missing receive.
+    /// When to repeat a handshake frame, a Close, or a question for a report of deliveries and
+    /// credits.
     retry: Retry,
     /// Content of the Close that this end sends.
     close: CloseNotice,
@@ -55,9 +57,9 @@ pub(crate) struct Connection {
     terms: Option<Box<OwnTerms>>,
 }
 
-/// Calls a macro with those parts of a connection that the engine writes when it compresses the
-/// connection, except the links. Writing and reading use this one list, so both have the same
-/// order.
+/// Calls a macro with the parts of a connection that the engine writes when it compresses the
+/// connection. The list omits the links, which are written separately. Writing and reading both use
+/// this list, so that they have the same order.
 macro_rules! with_written_parts {
     ($callee:ident) => {
         $callee!(names, pairs, spreading, asks, requests, reported, liveness, retry)
@@ -81,8 +83,8 @@ macro_rules! lend {
 }
 
 impl Connection {
-    /// Creates a connection that has only the names of this end. No operation completes before
-    /// [`begin_operations`](Self::begin_operations).
+    /// Creates a connection that has only the id and the epoch of this end. No operation completes
+    /// before [`begin_operations`](Self::begin_operations).
     pub(crate) fn new(
         config: &EngineConfig,
         handle: ConnectionHandle,
@@ -141,7 +143,7 @@ impl Connection {
         (&mut self.inbound, &mut self.outbound)
     }
 
-    /// Returns the state of pairs of links, and the links.
+    /// Returns the state of the search for further links, and the links of the connection.
     pub(crate) const fn pairs_and_paths(&mut self) -> (&mut Pairs, &LinkSet) {
         (&mut self.pairs, &self.paths)
     }
@@ -158,12 +160,12 @@ impl Connection {
         self.phase
     }
 
-    /// Returns the state of the handshake, during the handshake.
+    /// Returns the state of the handshake; `None` after the handshake.
     pub(crate) fn attempt(&self) -> Option<&Attempt> {
         self.attempt.as_deref()
     }
 
-    /// Returns a mutable reference to the state of the handshake, during the handshake.
+    /// Returns a mutable reference to the state of the handshake; `None` after the handshake.
     pub(crate) fn attempt_mut(&mut self) -> Option<&mut Attempt> {
         self.attempt.as_deref_mut()
     }
@@ -175,7 +177,7 @@ impl Connection {
     }
 
     /// Ends the wait for a confirmation, because the peer has confirmed the connection or the
-    /// connection has ended. Returns the peer's address if the connection was unconfirmed.
+    /// connection has ended. Returns the peer's address if this end was waiting.
     pub(crate) const fn take_unconfirmed(&mut self) -> Option<PeerAddr> {
         self.unconfirmed_at.take()
     }
@@ -243,7 +245,8 @@ impl Connection {
         self.retry.begin(now);
     }
 
-    /// Makes the connection established. Ends the handshake, and returns its state to the caller.
+    /// Makes the connection established. Ends the handshake, and returns the state of the handshake
+    /// to the caller.
     pub(crate) fn establish(
         &mut self,
         now: Instant,
@@ -318,8 +321,8 @@ impl Connection {
         }
     }
 
-    /// Defers the refusal of a request of the peer until the peer has received all answers. If this
-    /// is not a queue pair, returns false and does nothing.
+    /// Defers the Close with which this end refuses a request of the peer, until the peer has
+    /// received all earlier answers. If this is not a queue pair, returns false and does nothing.
     pub(crate) fn refuse_later(&mut self, close: (CloseReason, OperationNumber)) -> bool {
         match &mut self.terms {
             Some(terms) if terms.is_queue_pair() => {
@@ -330,14 +333,15 @@ impl Connection {
         }
     }
 
-    /// Returns whether a refusal of a request of the peer is deferred, because answers are still
-    /// outstanding.
+    /// Returns whether the Close with which this end refuses a request of the peer is deferred,
+    /// because the peer has not yet received all earlier answers.
     #[inline]
     pub(crate) fn has_refused(&self) -> bool {
         self.terms.as_ref().is_some_and(|terms| terms.has_refused())
     }
 
-    /// Removes the deferred refusal, and returns its reason and its operation.
+    /// Removes the deferred Close, and returns its reason and its operation. Returns `None` if no
+    /// Close is deferred.
     pub(crate) fn take_refused(&mut self) -> Option<(CloseReason, OperationNumber)> {
         self.terms.as_mut()?.take_refused()
     }
@@ -358,7 +362,7 @@ impl Connection {
         self.terms.as_mut().is_some_and(|terms| terms.take_asking_for_all())
     }
 
-    /// Returns the timeout for missing receives of the peer, if this is a queue pair.
+    /// Returns the state of the wait for receives of the peer, if this is a queue pair.
     pub(crate) fn receive_wait_mut(&mut self) -> Option<&mut ReceiveWait> {
         self.terms
             .as_mut()
@@ -366,8 +370,8 @@ impl Connection {
             .map(|terms| terms.receive_wait_mut())
     }
 
-    /// Sets the timeouts, in nanoseconds. Does nothing if the connection uses the settings of the
-    /// endpoint.
+    /// Sets how long the peer may be silent, and how long an operation waits for a receive of the
+    /// peer, both in nanoseconds. Does nothing if the connection uses the settings of the endpoint.
     pub(crate) fn set_patience(&mut self, silence_ns: u64, not_ready_ns: Option<u64>) {
         let Some(terms) = &mut self.terms else { return };
         terms.set_patience(silence_ns, not_ready_ns);
@@ -388,7 +392,7 @@ impl Connection {
     /// * no packet is in flight, and no acknowledgement is pending,
     /// * this end waits for nothing and has nothing to report.
     ///
-    /// After that, only a timer or new work can change the state.
+    /// While they hold, only a timer or new work can change the state of the connection.
     pub(crate) fn is_at_rest(&self) -> bool {
         // This code runs whenever the engine has served a connection. The test ends at the first
         // failure, so the condition that fails most often stands first.
@@ -405,7 +409,8 @@ impl Connection {
             && self.close.is_empty()
     }
 
-    /// Writes the state that differs between idle connections and is not stored in another place.
+    /// Writes the state that differs between idle connections. Omits the state that the compressed
+    /// form of a connection stores separately.
     pub(crate) fn pack(&self) -> Box<[u8]> {
         let mut to = Packer::new(self.liveness.heard_at());
         macro_rules! pack {
@@ -432,8 +437,8 @@ impl Connection {
     }
 
     /// Restores a connection from the bytes that [`Connection::pack`] wrote. The restored
-    /// connection has no pending operation. The links use the memory of `paths`, which is empty.
-    /// The connection asks its peer for a sign of life at the time `ask_at`.
+    /// connection has no pending operation. `paths` contains no links; the restored links use the
+    /// memory of `paths`. The connection asks its peer for a sign of life at the time `ask_at`.
     pub(crate) fn unpack(
         bytes: &[u8],
         handle: ConnectionHandle,
@@ -476,8 +481,9 @@ impl Connection {
         self.inbound = inbound;
     }
 
-    /// Removes and returns the settings of the connection. While the connection is compressed, they
-    /// are stored separately.
+    /// Removes and returns the settings of the connection; `None` if the connection uses the
+    /// settings of the endpoint. While a connection is compressed, its settings are stored
+    /// separately.
     pub(crate) const fn take_terms(&mut self) -> Option<Box<OwnTerms>> {
         self.terms.take()
     }
@@ -487,7 +493,7 @@ impl Connection {
         self.terms = terms;
     }
 
-    /// Releases everything except memory that another connection can reuse.
+    /// Releases all state of the connection, but keeps memory that another connection can reuse.
     pub(crate) fn clear(&mut self, queues: &Queues, limits: InboundLimits) {
         self.paths.clear();
         self.terms = None;
@@ -514,10 +520,9 @@ impl Connection {
     //= protocol.md: reset.2, index.3
     /// Returns whether frames from the address of `path` come from the peer.
     ///
-    /// If the peer has answered on the link, the frames come from the peer. If the peer has
-    /// answered only before the index was reused, another host may have the address now. In that
-    /// case, this end accepts the address only while no link is up, because this end then has no
-    /// other address to ask.
+    /// Returns true if the peer has answered on this link. If no link is up, also returns true if
+    /// the peer answered earlier on a removed link with the same two addresses. In that case,
+    /// another host may have the peer's address now, but this end has no better address to ask.
     pub(crate) fn is_peer_at(&self, path: &Path) -> bool {
         let is_up = |path: &Path| path.may_carry_data();
         let was_link = || self.paths.was_link(path.pair());
@@ -538,9 +543,9 @@ impl Connection {
     }
 
     //= protocol.md: ack.9
-    /// Handles a fragment that arrived twice. The reason may be that all our acknowledgements use
-    /// one link, and that this link loses them. So this end sends a frame on each link. A link
-    /// without an answer has failed.
+    /// Handles a fragment that arrived twice. The reason may be that all acknowledgements of this
+    /// end use one link, and that this link loses them. Therefore this end sends a Ping on each
+    /// link that has nothing in flight. If a link gets no answer, it has failed.
     #[cold]
     pub(crate) fn doubt_links(&mut self) {
         if self.paths.len() > 1 {
@@ -567,9 +572,10 @@ impl Connection {
     /// Returns the time from which the silence of the peer counts, if the peer sends nothing after
     /// `now`. Returns `None` if this end waits for nothing.
     ///
-    /// If this end has no outstanding operation, no application waits for the peer. The peer may be
-    /// busy with a computation, with no thread that drives its endpoint. In that case, the silence
-    /// counts only from the time at which an idle connection would ask the peer.
+    /// Even if this end waits for a frame, it may have no outstanding operation. No application
+    /// then waits for the peer, and the peer may be busy with a computation, with no thread that
+    /// drives its endpoint. In that case, the silence counts only from the time at which an idle
+    /// connection would ask the peer.
     #[inline]
     pub(crate) fn silent_since(&self, now: Instant, config: &EngineConfig) -> Option<Instant> {
         if !self.awaits_peer() {
@@ -584,7 +590,7 @@ impl Connection {
         }
     }
 
-    /// Calls [`Asks::asks_with_next`] with the links of this connection.
+    /// Calls [`Asks::asks_with_next`] with the links of this connection, and returns the result.
     #[inline]
     pub(crate) fn asks_with_next(&mut self, position: usize) -> bool {
         self.asks.asks_with_next(&mut self.paths, position)
@@ -601,8 +607,8 @@ impl Connection {
         self.asks.on_acknowledged(&mut self.paths, link);
     }
 
-    /// Returns the time from which pacing allows a link to transmit, if this end has something to
-    /// send.
+    /// Returns the earliest time after `now` at which pacing allows a link to transmit. Returns
+    /// [`Instant::NEVER`] if this end has nothing to send, or if there is no such time.
     #[inline]
     pub(crate) fn opens_at(&self, now: Instant, batches: bool) -> Instant {
         if !self.outbound.wants_to_send() {
@@ -676,7 +682,7 @@ impl EngineConfig {
     }
 }
 
-/// Limits that apply until the peer grants limits.
+/// Limits that apply until the peer grants limits in the handshake.
 pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
     operation_window: 0,
     read_depth: 0,

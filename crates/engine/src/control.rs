@@ -24,8 +24,8 @@ impl Engine {
     /// engine removes the link, and the initiator tries the link again later.
     ///
     /// # Errors
-    /// The connection does not exist or is not established, the link is not attached, or all link
-    /// indices of the connection are in use.
+    /// Returns an error if the connection does not exist or is not established, if the link is not
+    /// attached, or if all link indices of the connection are in use.
     pub fn add_path(
         &mut self,
         now: Instant,
@@ -52,11 +52,12 @@ impl Engine {
         self.with_handle(handle, add).ok_or(Unknown)?
     }
 
-    /// Removes a link from a connection. The other links retransmit its packets in flight. Does
-    /// nothing if the link is the last one on which the peer has answered.
+    /// Removes a link from a connection. The other links retransmit the packets that are in flight
+    /// on the removed link. Does nothing if the link is the last one on which the peer has
+    /// answered.
     ///
     /// # Errors
-    /// [`Unknown`] if there is no such connection.
+    /// Returns [`Unknown`] if there is no such connection.
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
         let remove = |parts: &mut Parts<'_>, connection: &mut Connection| {
             let index = LinkIndex(index);
@@ -73,8 +74,8 @@ impl Engine {
 
 impl Parts<'_> {
     //= protocol.md: remove.1
-    /// Removes a link and reports the removal to the peer. Returns false if the connection has no
-    /// such link, or if the link is the only one.
+    /// Removes a link and reports the removal to the peer. Returns false and does nothing if the
+    /// connection has no such link, or if the peer has answered on no other link.
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone && let Some(path) = connection.paths_mut().first_mut() {
@@ -85,9 +86,9 @@ impl Parts<'_> {
 
     /// Removes a link that the peer opened but on which the peer does not answer.
     ///
-    /// The two ends may still reach each other later, or over another link. This end does not try
-    /// the source address of the frames, because that address may belong to another host. The peer
-    /// announces its own addresses.
+    /// Returns whether the link was removed. After the removal, a responder announces the address
+    /// of its link again, so that the initiator can try the link later. This end itself never tries
+    /// the source address of the peer's frames, because that address may belong to another host.
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
         let link = path.link();
@@ -99,8 +100,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: remove.3
-    /// Handles the loss of a link's interface. If the link is the last one of the connection, the
-    /// connection keeps it until another link works.
+    /// Handles the loss of a link's interface. If the peer has answered on no other link, the
+    /// connection keeps this link until another link works.
     pub(crate) fn lose_path(&mut self, connection: &mut Connection, index: LinkIndex) {
         if !self.remove_path_of(connection, index)
             && let Some(path) = connection.path_mut(index)
@@ -121,7 +122,8 @@ impl Parts<'_> {
     ) {
         let now = self.turn_at;
         for path in connection.paths_mut().iter_mut().filter(|path| path.link() == link) {
-            // The link can be used again only if the peer still accepts frames from its address.
+            // The link can be used again only if the peer still accepts frames from the address of
+            // the link.
             if path.is_lost() && path.leaves_from(caps.local) {
                 path.on_back(now);
             }
@@ -212,7 +214,7 @@ impl Parts<'_> {
     }
 
     /// Handles the first answer on a link, or the first answer after a failure of the link.
-    /// Discards old measurements of the link.
+    /// Discards measurements from before the failure.
     fn on_way_known(
         &self,
         now: Instant,
@@ -283,8 +285,9 @@ impl Parts<'_> {
         if let LinkEvent::Changed(caps) = event {
             self.on_address_changed(connection, link, &caps);
         }
-        // A link on which challenges test the route may now work or fail, so check these links
-        // again.
+        // After this change, an address of the peer may be reachable over this link that was not
+        // reachable before, or a test of the link may fail. Request a search for usable pairs of
+        // link and address.
         if matches!(event, LinkEvent::Changed(_) | LinkEvent::Down) {
             connection.pairs_mut().look();
         }
@@ -321,7 +324,7 @@ impl Parts<'_> {
 
     //= protocol.md: close.1
     /// Begins to close a connection and reports the close to the peer. Outstanding operations and
-    /// receives complete with the reason.
+    /// receives complete with an error that gives the reason.
     pub(crate) fn begin_close(
         &mut self,
         now: Instant,
@@ -344,7 +347,8 @@ impl Parts<'_> {
     ///
     /// * a completion was lost,
     /// * an operation failed on this side, or
-    /// * this end deferred a refusal, and the peer has now received all answers.
+    /// * this end deferred the Close with which it refuses a request, and the peer has now received
+    ///   all earlier answers.
     #[inline]
     pub(crate) fn end_if_over(&mut self, now: Instant, connection: &mut Connection) {
         if connection.is_overrun() || connection.outbound().is_faulty() || connection.has_refused()
@@ -443,7 +447,7 @@ impl Parts<'_> {
             LinkStatus::Down if !sole => {
                 let change = path.on_said_broken(now);
                 self.on_path_change(now, connection, which, change);
-                // The peer sent this report, so it knows the status already.
+                // The peer sent this report, so the peer knows the status already.
                 if let Some(path) = connection.path_mut(which) {
                     path.on_announced();
                 }
@@ -504,6 +508,7 @@ impl Parts<'_> {
     }
 
     /// Removes a link without a report to the peer, because the peer does not know the link.
+    /// Returns whether the link was removed.
     pub(crate) fn drop_unnoticed(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone {

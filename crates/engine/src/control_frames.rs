@@ -12,8 +12,8 @@ use crate::phase::Phase;
 use crate::purpose::Purpose;
 
 impl Parts<'_> {
-    /// Sends the pending control messages of all links. Returns false if some messages wait for a
-    /// full link.
+    /// Sends the pending control messages of all links. Returns false if some messages must wait
+    /// because a link is full.
     pub(crate) fn send_control(
         &mut self,
         now: Instant,
@@ -129,15 +129,15 @@ impl Parts<'_> {
         true
     }
 
-    /// Appends the addresses of these links (by bit) to the body of a control frame.
+    /// Appends the addresses of the links in the bit mask `links` to the body of a control frame.
     fn gather_addresses(&self, body: &mut Vec<u8>, links: u16) {
         for (_, caps) in self.links.iter().filter(|(link, _)| links >> link.0 & 1 != 0) {
             add(body, Control::Address(caps.local));
         }
     }
 
-    /// Returns the attached links among `links` (by bit). Returns at most as many links as one
-    /// frame has room for.
+    /// Returns those links of the bit mask `links` that are attached, as a bit mask. Returns at
+    /// most as many links as one frame has room for.
     fn links_to_announce(&self, links: u16) -> u16 {
         let reported =
             self.links.iter().map(|(link, _)| 1 << link.0).filter(|bit| links & bit != 0);
@@ -145,7 +145,7 @@ impl Parts<'_> {
     }
 }
 
-/// The content of a control frame.
+/// The content of a control frame to send.
 struct What {
     challenge: Option<u64>,
     /// Whether to send the pending messages of the link.
@@ -158,7 +158,7 @@ struct What {
 ///
 /// * the messages in `control` ([`Pending::say`]),
 /// * the challenge of the link at `position`, and the answer to the peer's challenge on this link,
-/// * the report about each link.
+/// * the pending reports about links, in `statuses`.
 fn gather_messages(
     body: &mut Vec<u8>,
     connection: &Connection,
@@ -179,8 +179,8 @@ fn gather_messages(
     if control & READY != 0 {
         add(body, Control::Ready);
     }
-    // Name the message that lacks a receive now. The peer may have posted the receive for the
-    // message that lacked one earlier.
+    // Name the message that lacks a receive now. After the report was queued, the application may
+    // have posted the receive for the message that lacked one at that time.
     if control & NOT_READY != 0
         && let Some(message) = connection.inbound().lacks_receive()
     {
@@ -209,8 +209,8 @@ fn add(body: &mut Vec<u8>, message: Control<'_>) {
 }
 
 //= protocol.md: amplify.5
-/// Returns whether the challenge that is due on a link may be sent. For a link that is being
-/// tested, `Parts::join_links` limits the number of challenges.
+/// Returns whether the challenge that is due on a link may be sent. For a link that this end tests,
+/// `Parts::join_links` limits the number of challenges.
 fn may_challenge(path: &Path) -> bool {
     let bytes = if path.pending().nonce().is_some() {
         CONTROL_FRAME_BYTES + NONCE_BYTES
@@ -260,8 +260,8 @@ fn statuses_of(
     statuses
 }
 
-/// Bytes of a control frame with one message of at most 12 bytes. The next constant is the bytes of
-/// each further challenge or response.
+/// Bytes of a control frame with one message of at most 12 bytes. `NONCE_BYTES` is the number of
+/// bytes of each further challenge or response.
 const CONTROL_FRAME_BYTES: u64 = wire_edge::COMMON_BYTES as u64 + CONTROL_BODY_MIN as u64;
 const NONCE_BYTES: u64 = 10;
 

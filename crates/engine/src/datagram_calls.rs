@@ -13,7 +13,8 @@ impl Engine {
     /// Opens a port that sends and receives datagrams under a queue pair number.
     ///
     /// # Errors
-    /// [`DatagramError::NumberInUse`], [`DatagramError::NumberOfGroup`] or [`DatagramError::NoPortLeft`].
+    /// Returns [`DatagramError::NumberInUse`], [`DatagramError::NumberOfGroup`] or
+    /// [`DatagramError::NoPortLeft`].
     pub fn open_datagram_port(
         &mut self,
         request: PortRequest,
@@ -25,8 +26,8 @@ impl Engine {
     /// complete as flushed.
     ///
     /// # Errors
-    /// [`DatagramError::Closed`] if the port was closed before. All calls with a closed port return
-    /// this error.
+    /// Returns [`DatagramError::Closed`] if the port was closed before. All calls with a closed
+    /// port return this error.
     pub fn close_datagram_port(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
         let (datagrams, around) = self.lend_datagrams();
         datagrams.close(around.pools, around.counters, port)
@@ -35,7 +36,7 @@ impl Engine {
     /// Sets the queue key of a port. The port then accepts only datagrams with this key.
     ///
     /// # Errors
-    /// [`DatagramError::Closed`].
+    /// Returns [`DatagramError::Closed`] if the port was closed before.
     pub fn set_datagram_key(&mut self, port: DatagramPort, key: u32) -> Result<(), DatagramError> {
         self.lend_datagrams().0.set_key(port, key)
     }
@@ -47,11 +48,11 @@ impl Engine {
         Some(datagram_payload_max(caps.frame_bytes_max))
     }
 
-    /// Adds a port to a group. The caller receives the datagrams of the group and passes them to
-    /// [`Engine::handle_group_frame`], which delivers them to the port.
+    /// Adds a port to a group. The caller itself receives the frames of the group from the network,
+    /// and passes them to [`Engine::handle_group_frame`], which delivers them to the port.
     ///
     /// # Errors
-    /// [`DatagramError::NotGroup`] or [`DatagramError::NoGroupLeft`].
+    /// Returns [`DatagramError::NotGroup`] or [`DatagramError::NoGroupLeft`].
     pub fn join_datagram_group(
         &mut self,
         port: DatagramPort,
@@ -63,7 +64,7 @@ impl Engine {
     /// Removes a port from a group.
     ///
     /// # Errors
-    /// [`DatagramError::Closed`].
+    /// Returns [`DatagramError::Closed`] if the port was closed before.
     pub fn leave_datagram_group(
         &mut self,
         port: DatagramPort,
@@ -78,12 +79,13 @@ impl Engine {
     }
 
     /// Posts a datagram with the bytes of a scatter/gather list. The caller then calls
-    /// [`Engine::poll_transmit`]. The datagram completes when the driver has accepted it. No
-    /// completion reports whether the datagram arrived.
+    /// [`Engine::poll_transmit`]. The operation completes when the driver has accepted the
+    /// datagram. The completion does not say whether the datagram arrived.
     ///
     /// # Errors
-    /// [`DatagramError::TooLong`], [`DatagramError::UnknownLink`], [`DatagramError::LocalAccess`],
-    /// [`DatagramError::TooManyWaiting`] or [`DatagramError::Overrun`].
+    /// Returns [`DatagramError::TooLong`], [`DatagramError::UnknownLink`],
+    /// [`DatagramError::LocalAccess`], [`DatagramError::TooManyWaiting`] or
+    /// [`DatagramError::Overrun`].
     pub fn post_datagram(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -101,7 +103,7 @@ impl Engine {
     /// number.
     ///
     /// # Errors
-    /// [`DatagramError::LocalAccess`], [`DatagramError::ReceiveQueueFull`],
+    /// Returns [`DatagramError::LocalAccess`], [`DatagramError::ReceiveQueueFull`],
     /// [`DatagramError::Overrun`] or [`DatagramError::ReceivesShared`].
     pub fn post_datagram_receive(
         &mut self,
@@ -112,8 +114,8 @@ impl Engine {
         let Receive { region, offset, length, context } = receive;
         let pieces = [Piece { region, offset, length }];
         let Ok(list) = PieceList::new(&pieces) else {
-            // The buffer would end beyond 2^64, where no region has bytes. Return the error that an
-            // access to the buffer returns.
+            // The buffer would end beyond address 2^64, where no region has bytes. Return the error
+            // that an access to such a buffer gets.
             memory.source(region, offset, length)?;
             return Ok(());
         };
@@ -124,7 +126,7 @@ impl Engine {
     /// buffer.
     ///
     /// # Errors
-    /// The errors of [`Engine::post_datagram_receive`].
+    /// Returns the errors of [`Engine::post_datagram_receive`].
     pub fn post_datagram_receive_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -140,7 +142,7 @@ impl Engine {
     /// receive fails when a datagram consumes it.
     ///
     /// # Errors
-    /// The errors of [`Engine::post_datagram_receive`], except those about memory.
+    /// Returns the errors of [`Engine::post_datagram_receive`], except those about memory.
     pub fn post_failed_datagram_receive(
         &mut self,
         port: DatagramPort,
@@ -157,10 +159,10 @@ impl Engine {
         self.begin_turn(now);
     }
 
-    /// Withdraws the receives of a port without completions.
+    /// Removes the posted receives of a port. They do not complete.
     ///
     /// # Errors
-    /// [`DatagramError::Closed`].
+    /// Returns [`DatagramError::Closed`] if the port was closed before.
     pub fn forget_datagram_receives(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
         let (datagrams, around) = self.lend_datagrams();
         datagrams.forget_receives(around.counters, port)

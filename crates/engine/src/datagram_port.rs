@@ -36,8 +36,8 @@ pub struct PortRequest {
     pub number: QueuePairNumber,
     /// The queue key that datagrams must carry.
     pub key: u32,
-    /// Queue for the completions of sent datagrams. The port does not reserve places in the queue;
-    /// queue pairs do not reserve places either.
+    /// Queue for the completions of sent datagrams. Like a queue pair, the port reserves no places
+    /// in the queue. If the queue is full, a completion is lost.
     pub send: Arc<CompletionQueue>,
     /// Queue for the completions of receives; `send` may be the same queue.
     pub receive: Arc<CompletionQueue>,
@@ -51,7 +51,7 @@ pub struct PortRequest {
 /// A datagram to send, without its payload.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OutgoingDatagram {
-    /// The link that carries it.
+    /// The link that carries the datagram.
     pub link: LinkId,
     /// The address of an endpoint or of a group.
     pub to: PeerAddr,
@@ -63,8 +63,8 @@ pub struct OutgoingDatagram {
     pub immediate: Option<u32>,
     /// Whether the completion of the receive wakes a waiting application.
     pub solicited: bool,
-    /// Whether a completion is queued when the driver has accepted the datagram. A datagram that
-    /// fails has a completion in any case.
+    /// Whether a completion is queued when the driver has accepted the datagram. If the datagram
+    /// fails, a completion is queued in any case.
     pub signalled: bool,
     /// A value of the caller. The completion returns it.
     pub context: u64,
@@ -116,7 +116,7 @@ pub enum DatagramError {
     /// The address is not a group address.
     #[error("{0} is not the address of a group")]
     NotGroup(PeerAddr),
-    /// The memberships of all ports in all groups have reached the maximum number.
+    /// All ports together already have the maximum number of memberships in groups.
     #[error(
         "the datagram ports of the endpoint have joined groups {0} times, the most there can be"
     )]

@@ -26,11 +26,12 @@ use crate::scratch::{BATCH_BYTES_MAX, Scratch};
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     ports: HashMap<QueuePairNumber, Port>,
-    /// The ports in each group, by the group's address without a port.
+    /// The numbers of the ports in each group. The key of the map is the address of the group,
+    /// without a UDP port.
     groups: HashMap<PeerAddr, Vec<QueuePairNumber>>,
     memberships: usize,
-    /// Datagrams to send: a queue for each link, in the order of the posts. With separate queues, a
-    /// full link does not delay datagrams of other links.
+    /// Datagrams to send: a queue for each link, in the order in which they were posted. Because
+    /// each link has its own queue, a full link does not delay datagrams of other links.
     waiting: [VecDeque<Waiting>; LINKS_MAX],
     waiting_count: usize,
     /// Buffers of earlier datagrams, for reuse. Without these buffers, every datagram that waits
@@ -265,8 +266,8 @@ impl Datagrams {
         port.ok_or(DatagramError::Closed)
     }
 
-    /// Returns the receives of a port. Returns an error if they are shared or if there is no room
-    /// for one more receive.
+    /// Returns the receives of a port. Returns an error if the port takes its receives from a
+    /// shared queue, or if there is no room for one more receive.
     fn own_receives(&mut self, port: DatagramPort) -> Result<&mut OwnReceives, DatagramError> {
         let port = self.port(port)?;
         if port.receive.is_overrun() {
@@ -315,7 +316,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Withdraws the receives of a port, without completions.
+    /// Removes the posted receives of a port. They do not complete.
     pub(crate) fn forget_receives(
         &mut self,
         counters: &mut EndpointCounters,
@@ -378,8 +379,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Passes the waiting datagrams to the links, in batches. Returns whether some datagrams still
-    /// wait for a full link.
+    /// Passes the waiting datagrams to the links, in batches. Returns whether some datagrams must
+    /// still wait because a link is full.
     pub(crate) fn transmit(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -401,8 +402,8 @@ impl Datagrams {
                 }
                 let (taken, is_unmapped) = match scratch.emit(links, link, emit) {
                     Emitted::Taken(taken) => (taken, false),
-                    // Do not retransmit a datagram that may have left the host, because a receiver
-                    // cannot distinguish a copy from a second datagram.
+                    // Do not send a doubtful datagram a second time, because it may have left the
+                    // host, and a receiver cannot distinguish a copy from a second datagram.
                     Emitted::Doubtful { taken, doubtful } => (taken + doubtful, false),
                     Emitted::PayloadUnmapped(taken) => (taken, true),
                 };
@@ -411,7 +412,8 @@ impl Datagrams {
                 if is_unmapped {
                     self.done(pools, index, Err(OperationError::LocalAccess));
                 } else if taken < filled && is_full_alone(to) {
-                    // A peer that does not read must not block datagrams to other peers.
+                    // Drop the datagrams that the link did not accept. Otherwise a peer that does
+                    // not read would block datagrams to other peers.
                     counters.datagrams_not_sent += (filled - taken) as u64;
                     (taken..filled).for_each(|_| self.done(pools, index, Ok(())));
                 }
@@ -617,7 +619,7 @@ impl Port {
         true
     }
 
-    /// Puts waiting datagrams into receives, until no receive or no datagram is left.
+    /// Puts waiting datagrams into receives, until there is no receive or no waiting datagram left.
     #[cold]
     fn deliver_kept(
         &mut self,
@@ -650,8 +652,8 @@ impl Port {
         }
     }
 
-    /// Releases the memory of a datagram. The caller has removed the datagram from the front of the
-    /// queue.
+    /// Releases the memory of a datagram that waited for a receive. The caller has removed the
+    /// datagram from the front of the queue.
     fn let_go(&mut self, store: &mut Store, kept: Kept) {
         self.kept_bytes -= kept.cost();
         store.remove(kept);
@@ -782,10 +784,11 @@ fn scatter<'a>(
 const _: () = assert!(DATAGRAM_HEADER_BYTES + COPIED_BYTES_MAX as usize <= 320);
 
 /// Maximum length of a payload that `post` copies behind the header, in bytes. For such a short
-/// payload, a separate scatter/gather entry costs the kernel more than the copy costs.
+/// payload, a separate range of memory costs the kernel more than the copy costs.
 const COPIED_BYTES_MAX: u32 = 256;
 
-/// Maximum number of ports of an endpoint: 16 slots of 4096 numbers each.
+/// Maximum number of ports of an endpoint. These are 16 slots ([`QueuePairNumber::slot`]) of 4096
+/// numbers each.
 const PORTS_MAX: usize = 1 << 16;
 
 /// Maximum number of memberships of all groups together. 1024 memberships take 8 KiB. The engine

@@ -1,13 +1,13 @@
 //! Defers short last fragments of operations to the end of the batch.
 //!
 //! With segmentation offload, the driver passes many frames of equal size to the kernel in one
-//! call, for the cost of one frame. Only the last of these frames may be shorter. So a short frame
-//! at the end of an operation would end the call in the middle of a batch.
+//! call, for the cost of one frame. Only the last of these frames may be shorter. A short frame at
+//! the end of an operation would therefore end the call in the middle of a batch.
 //!
-//! For example, an operation of 64 KiB has 46 frames, little more than one call accepts. If short
-//! frames were in between, each operation would need two or three calls. To avoid these calls, the
-//! full frames of the next operation go before the short frame. On connections with several links,
-//! the order of frames can change in any case.
+//! For example, an operation of 64 KiB has 46 frames, a little more than one call accepts. If each
+//! operation ended with its short frame, each operation would need two or three calls. Therefore
+//! the engine sends the full frames of the next operation before the short frame. The peer accepts
+//! this order, because on several links frames can overtake each other in any case.
 
 use delivery::Instant;
 use mem::MemoryAccess;
@@ -58,8 +58,8 @@ impl Parts<'_> {
     /// Appends the deferred fragments to the batch. Returns whether there were any fragments.
     ///
     /// # Errors
-    /// The memory of a fragment does not exist any more. The engine sends the remaining fragments
-    /// next.
+    /// Returns an error if the memory of a fragment does not exist any more. The engine sends the
+    /// remaining fragments next.
     #[inline]
     pub(crate) fn push_tails(
         &mut self,

@@ -58,7 +58,8 @@ pub struct Engine {
     news: News,
     counters: EndpointCounters,
     scratch: Scratch,
-    /// `None` until a caller opens the first port or the first datagram arrives.
+    /// The state of datagrams; `None` until a caller opens the first port or the first datagram
+    /// arrives.
     datagrams: Option<Box<Datagrams>>,
 }
 
@@ -105,7 +106,7 @@ impl Engine {
     /// operations read the state.
     ///
     /// # Errors
-    /// The errors of [`EngineConfig::check`].
+    /// Returns the errors of [`EngineConfig::check`].
     pub fn new(
         config: EngineConfig,
         seed: [u8; 32],
@@ -150,8 +151,9 @@ impl Engine {
         })
     }
 
-    /// Swaps the engine's scratch memory with `scratch`. Call this function before
-    /// [`Engine::poll_transmit`], and a second time after [`Engine::poll_transmit`].
+    /// Swaps the engine's scratch memory with `scratch`, so that several engines can use the same
+    /// scratch memory. Call this function before [`Engine::poll_transmit`], and a second time after
+    /// [`Engine::poll_transmit`].
     pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
         core::mem::swap(&mut self.scratch, scratch);
     }
@@ -190,7 +192,7 @@ impl Engine {
         self.reception.listen(service);
     }
 
-    /// Starts to reject requests for connections to `service`.
+    /// Makes the endpoint reject requests for connections to `service`.
     pub fn unlisten(&mut self, service: u32) {
         self.reception.unlisten(service);
     }
@@ -238,7 +240,7 @@ impl Engine {
     /// `private_data`. [`Event::Closed`] follows.
     ///
     /// # Errors
-    /// [`Unknown`] if there is no such connection.
+    /// Returns [`Unknown`] if there is no such connection.
     pub fn close(
         &mut self,
         now: Instant,
@@ -251,8 +253,8 @@ impl Engine {
         self.with_handle(handle, close).ok_or(Unknown)
     }
 
-    /// Closes a connection because local memory of an operation is gone before the operation was
-    /// posted.
+    /// Closes a connection because the local memory of an operation was gone before the operation
+    /// could be posted.
     ///
     /// The effect is the same as when the memory disappears after the post: the engine flushes
     /// outstanding operations, and [`Event::Closed`] follows with
@@ -260,7 +262,7 @@ impl Engine {
     /// this call does nothing.
     ///
     /// # Errors
-    /// [`Unknown`] if there is no such connection.
+    /// Returns [`Unknown`] if there is no such connection.
     #[cold]
     pub fn close_without_memory(
         &mut self,
@@ -283,7 +285,7 @@ impl Engine {
     /// operation waits for a receive of the peer (see [`Terms::not_ready_ns`]).
     ///
     /// # Errors
-    /// [`Unknown`] if there is no such connection.
+    /// Returns [`Unknown`] if there is no such connection.
     pub fn set_patience(
         &mut self,
         handle: ConnectionHandle,
@@ -487,7 +489,8 @@ impl Engine {
         self.agenda.next_deadline()
     }
 
-    /// Returns whether only keep-alives of idle connections are pending. Visits every connection.
+    /// Returns whether all connections are idle, so that only their keep-alive timers are pending.
+    /// Visits every connection.
     pub fn is_idle(&self) -> bool {
         let is_awake_at_rest = |connection: &Connection| {
             let deadline = self.agenda.deadline(connection.handle().index);
@@ -506,7 +509,7 @@ impl Engine {
                 .all(|(index, rest)| wakes_only_to_ask(index, rest.keep_alive_at))
     }
 
-    /// Returns the next event of the control path.
+    /// Returns the next event of the control path; `None` if there is none.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.news.poll()
     }
@@ -530,7 +533,8 @@ impl Engine {
             (Some(index), None) => {
                 self.connections.at(index).is_some_and(|connection| !connection.is_urgent(now))
             }
-            // For two or more connections, a search would cost more time than the caller saves.
+            // If two or more connections are ready, searching them would cost more time than the
+            // caller saves.
             (Some(_), Some(_)) => false,
         };
         let is_quiet = is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0;
@@ -571,13 +575,14 @@ impl Engine {
     }
 
     /// Returns a shared queue that has fewer receives than its armed
-    /// [limit](SharedReceives::arm_limit). Returns each such queue once.
+    /// [limit](SharedReceives::arm_limit). Returns each such queue once, and `None` if there is no
+    /// further one.
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
         self.pools.take_below_limit()
     }
 
-    /// Removes and returns the next completion queue that must wake an application. After the turn,
-    /// the caller wakes the application or signals the queue's descriptor.
+    /// Removes and returns the next completion queue that must wake an application; `None` if there
+    /// is none. After the turn, the caller wakes the application or signals the queue's descriptor.
     #[inline]
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.pools.take_fired()
@@ -590,7 +595,7 @@ impl Engine {
         self.pools.report_count()
     }
 
-    /// Returns the state of a connection.
+    /// Returns the state of a connection; `None` if there is no such connection.
     pub fn info(&self, handle: ConnectionHandle) -> Option<ConnectionInfo> {
         self.connections.look(handle, Self::info_of)
     }
@@ -614,8 +619,8 @@ impl Engine {
         connection.map_or(0, |connection| connection.outbound().outstanding())
     }
 
-    /// Returns the number of operations posted on a connection, and whether the connection has room
-    /// for more operations. If there is no such connection, returns the default value.
+    /// Returns the number of operations posted on a connection, and how many the application should
+    /// post. If there is no such connection, returns the default value.
     #[inline]
     pub fn posting_room(&self, handle: ConnectionHandle) -> PostingRoom {
         let room = |connection: &Connection| connection.outbound().posting_room();
@@ -640,7 +645,8 @@ impl Engine {
         self.pools.await_room(handle.owner());
     }
 
-    /// Returns the next connection that has [room](Engine::await_room), or that has ended.
+    /// Returns the next connection that has [room](Engine::await_room), or that has ended; `None`
+    /// if there is no further one.
     pub fn poll_room(&mut self) -> Option<ConnectionHandle> {
         self.pools.take_room().map(ConnectionHandle::of)
     }
@@ -665,12 +671,12 @@ impl Engine {
     /// Checks that a connection has room for one more operation.
     ///
     /// # Errors
-    /// [`PostError::NoOperationLeft`].
+    /// Returns [`PostError::NoOperationLeft`] if the connection has no room for another operation.
     pub fn check_room(&self, handle: ConnectionHandle) -> Result<(), PostError> {
         self.pools.check_room(self.posting_room(handle).outstanding)
     }
 
-    /// Returns how many shared records are in use.
+    /// Returns how many records that all connections share are in use, by kind.
     pub fn pool_use(&self) -> PoolUse {
         self.pools.in_use()
     }
@@ -686,8 +692,8 @@ impl Engine {
         self.connections.used()
     }
 
-    /// Returns whether the close of any connection is not yet acknowledged by the peer. Visits
-    /// every connection.
+    /// Returns whether the peer of any connection has not yet acknowledged a Close of this end.
+    /// Visits every connection.
     pub fn is_closing(&self) -> bool {
         self.connections.iter().any(|connection| connection.phase() == Phase::Closing)
     }
@@ -722,8 +728,8 @@ impl Engine {
         (&mut self.connections, parts)
     }
 
-    /// Borrows the datagrams, and the state that datagrams and connections use together. Creates
-    /// the datagrams on first use.
+    /// Borrows the state of datagrams, and the state that datagrams and connections use together.
+    /// Creates the state of datagrams on first use.
     #[inline]
     pub(crate) fn lend_datagrams(&mut self) -> (&mut Datagrams, Around<'_>) {
         let around = Around {

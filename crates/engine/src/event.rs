@@ -39,7 +39,7 @@ pub enum Event {
     Requested {
         /// The requested connection.
         connection: ConnectionHandle,
-        /// The number of the listener.
+        /// The number of the service that the peer requests.
         service: u32,
         /// The address of the peer. The peer has proved that it receives frames at this address.
         peer: PeerAddr,
@@ -94,7 +94,7 @@ pub enum Closed {
     /// This side ended the connection because of an action of the peer.
     #[error("ended because the peer broke a rule: {0:?}; report it, with a capture of the link")]
     PeerMisbehaved(CloseReason),
-    /// Local memory of an operation was deregistered or unmapped while the operation used it.
+    /// Local memory of an operation was deregistered or unmapped before the operation was complete.
     #[error(
         "the local memory of an operation was deregistered or unmapped while it was in use; keep it until the operation \
          is complete"
@@ -147,8 +147,8 @@ pub enum Closed {
     /// contains the cause.
     #[error("an operation of this side failed; its completion says why")]
     OperationFailed,
-    /// A completion queue had no room for a completion of this connection, which had reserved no
-    /// place in the queue.
+    /// A completion queue had no room for a completion of this connection. The connection had
+    /// reserved no place in the queue.
     #[error(
         "a completion of the connection was lost, as its completion queue was full; make it larger, or poll it \
          before more work is posted than it has room for"
@@ -250,7 +250,7 @@ pub struct PathInfo {
 pub struct ConnectionInfo {
     /// Whether operations may be posted.
     pub established: bool,
-    /// Whether the connection is a queue pair. It is a queue pair if both ends want this.
+    /// Whether the connection is a queue pair. It is a queue pair if both ends want a queue pair.
     pub queue_pair: bool,
     /// Operations that were posted and are not complete.
     pub outstanding: u32,

@@ -1,15 +1,16 @@
-//! Passes the frames of connections to drivers, and counts them. All frames of connections pass
-//! through this file.
+//! Passes the frames of connections to drivers, and counts the frames. All frames of connections
+//! pass through this file.
 //!
 //! If a driver does not accept a frame:
 //!
-//! * the next frame gets the packet number, and no counter counts the frame,
+//! * the next frame gets the packet number of this frame, and no counter counts this frame,
 //! * the data and acknowledgements of the frame are queued again,
-//! * control messages stay in their queue, because the engine removes them only from sent frames.
+//! * control messages stay in their queue, because the engine removes them only when a frame was
+//!   sent.
 //!
 //! If the driver does not know whether a frame left the host, the engine does the same with data,
-//! acknowledgements and control messages. The engine does not reuse the packet number, because the
-//! peer may have received the frame.
+//! acknowledgements and control messages. But no later frame gets the packet number of this frame,
+//! because the peer may have received this frame.
 
 use delivery::{Instant, LinkId};
 use semantics::{Carried, LocalFault};
@@ -74,9 +75,10 @@ impl Parts<'_> {
         }
     }
 
-    /// Queues the content of the frames after the first `taken` again, because the driver did not
-    /// accept these frames. Returns the content of the first of them. If the batch is empty,
-    /// because the engine could not build a frame, only queues the acknowledgements again.
+    /// Queues for retransmission the content of the frames that the driver did not accept. These
+    /// are all frames of the batch after the first `taken` frames. Returns the content of the first
+    /// frame that was not accepted. If the batch is empty, because the engine could not build a
+    /// frame, only queues the acknowledgements again.
     #[cold]
     pub(crate) fn take_back(
         &mut self,

@@ -85,7 +85,7 @@ impl Engine {
     /// Rejects a request. The peer receives the first 512 bytes of `private_data`.
     ///
     /// # Errors
-    /// [`Unknown`] if there is no such connection.
+    /// Returns [`Unknown`] if there is no such connection.
     pub fn reject(&mut self, handle: ConnectionHandle, private_data: &[u8]) -> Result<(), Unknown> {
         let reject = |parts: &mut Parts<'_>, connection: &mut Connection| {
             if connection.phase() == Phase::Requested {
@@ -146,7 +146,8 @@ impl Parts<'_> {
             return;
         }
         let Some(attempt) = connection.attempt() else { return };
-        // The pause between repetitions grows only after this end has sent a Hello to each address.
+        // The pause between repetitions grows only after this end has sent one more Hello to every
+        // address.
         let said = usize::from(connection.retry().count());
         let rounds = match connection.phase() {
             Phase::Connecting => said / attempt.places().len().max(1),
@@ -198,8 +199,8 @@ impl Parts<'_> {
         epoch: Epoch,
     ) {
         let Ok(decoded) = wire_edge::decode_split(frame.bytes, frame.outside.len()) else { return };
-        // Limit the rate of Resets, and send no Reset that is longer than the frame that it
-        // answers.
+        // Limit the rate of Resets. Send no Reset that would be longer than the frame that causes
+        // it.
         if frame.len() < RESET_BYTES || !self.reception.may_reset(now) {
             self.counters.rate_limited += 1;
             return;
@@ -209,7 +210,7 @@ impl Parts<'_> {
         self.reply(link, frame.from, ConnectionId(0), id, body);
     }
 
-    /// Rejects a request of a peer, and ends its connection.
+    /// Rejects a request of a peer, and ends the connection of the request.
     pub(crate) fn reject_request(&mut self, connection: &mut Connection, private_data: &[u8]) {
         let kept = private_data.len().min(PRIVATE_BYTES_MAX);
         let body = Handshake::Reject {
@@ -254,11 +255,13 @@ impl Parts<'_> {
     }
 
     //= protocol.md: set-up.18, join.3, join.8, index.2
-    /// Returns a free link index of a connection, within the limits of both sides.
+    /// Returns a free link index of a connection, within the limits of both ends. Returns `None` if
+    /// no index may be used.
     ///
-    /// * The initiator takes low indices and the responder takes high ones, so that the two ends
+    /// * The initiator uses low indices and the responder uses high indices, so that the two ends
     ///   rarely open two links under one index.
-    /// * An index that was free for a long time is preferred to one that was used recently.
+    /// * This function prefers an index that was free for a long time to an index that was used
+    ///   recently.
     /// * With `at_once`, returns only an index under which the peer accepts a new link immediately.
     pub(crate) fn free_index(
         &self,
@@ -323,9 +326,9 @@ impl Engine {
     }
 
     //= protocol.md: phase.4
-    /// Ends the waiting requests of a host that does not confirm connections while requests of
-    /// other hosts wait. If an initiator still wants its connection, the initiator repeats its
-    /// Hello.
+    /// Ends all requests of the host at `from` that wait for the application. The caller does this
+    /// if the host does not confirm connections while requests of other hosts wait. If an initiator
+    /// still wants its connection, it repeats its Hello.
     pub(crate) fn withdraw_requests(&mut self, from: PeerAddr) {
         if !self.parts().reception.has_requests_of(from) {
             return;
@@ -407,7 +410,8 @@ impl Engine {
         };
         self.with_index(index, |parts, connection| {
             if connection.phase() != Phase::Connecting {
-                // The peer repeats its Accept until a packet of this end arrives, so send a packet.
+                // The peer repeats its Accept until a packet of this end arrives. So this end sends
+                // a packet.
                 if let (Handshake::Accept { .. }, Phase::Established) = (body, connection.phase())
                     && let Some(path) = connection.paths_mut().first_mut()
                     && path.send().in_flight_bytes() == 0
@@ -604,7 +608,7 @@ const fn granted(parameters: &Parameters) -> PeerLimits {
 /// Pause before the first repetition of a handshake frame, in nanoseconds. The pause doubles with
 /// each repetition.
 const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
-/// Longest pause between repetitions, in nanoseconds.
+/// Longest pause between repetitions of a handshake frame, in nanoseconds.
 const HANDSHAKE_RETRY_NS_MAX: u64 = 500_000_000;
 /// Pause before the next Hello after a Pending, in nanoseconds. The pause is long because the
 /// peer's application already has the request, and a further Hello only shows that this end still

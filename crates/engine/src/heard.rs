@@ -1,4 +1,4 @@
-//! Whether frames have arrived under a link index.
+//! Records whether frames of the peer have arrived under a link index.
 
 use delivery::{Pack, Packer, Unpacker};
 

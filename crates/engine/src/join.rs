@@ -9,8 +9,9 @@
 //! When the initiator has tried all pairs, it pauses, and then begins a new round. The pause grows
 //! with each round.
 //!
-//! The responder only announces its addresses. If both ends tried pairs, they could open one pair
-//! under two indices. But if a connection has lost its last link, either end tries pairs.
+//! The responder only announces its addresses. If both ends tried pairs, they could open the same
+//! pair under two indices. There is one exception: if a connection has lost its last link, either
+//! end tries pairs.
 
 use delivery::{Instant, LinkId, PathState};
 use wire_edge::{LinkIndex, PeerAddr};
@@ -77,8 +78,9 @@ impl Connection {
     }
 
     //= protocol.md: join.7
-    /// Announces addresses again after the peer has received a report about removed links. If that
-    /// report arrived after the address of a link, the peer has forgotten the address.
+    /// Announces addresses again after the peer has received a report about removed links. The
+    /// report makes the peer forget the addresses of the removed links, if they reached the peer
+    /// before the report.
     pub(crate) fn announce_addresses_again(&mut self, links: u16) {
         if self.is_initiator() {
             return;

@@ -1,5 +1,5 @@
-//! Pairs of links that may join a connection, ranked by the likelihood that their two ends reach
-//! each other.
+//! Pairs that may become links of a connection, ranked by the likelihood that they work. A pair is
+//! a link of this end and an address of the peer.
 
 use core::cmp::Reverse;
 use core::net::IpAddr;
@@ -7,7 +7,7 @@ use core::net::IpAddr;
 use delivery::{Instant, LinkId};
 use wire_edge::{ADDRESSES_MAX, PeerAddr};
 
-/// State of the end that tries pairs.
+/// State of the search for further links, at the end that tries pairs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Joining {
     /// Known addresses of the peer.
@@ -23,7 +23,8 @@ pub(crate) struct Joining {
     rounds: u8,
     /// When the next round begins; `None` while a round runs.
     again_at: Option<Instant>,
-    /// The time at which a link index becomes free for the next trial, if all indices are in use.
+    /// If all link indices are in use: the time at which an index becomes free for the next trial.
+    /// Otherwise `None`.
     index_at: Option<Instant>,
 }
 
@@ -47,7 +48,8 @@ impl Joining {
         has_other.then(|| Box::new(joining))
     }
 
-    /// Returns the time at which to try pairs again. Trials in progress have their own deadlines.
+    /// Returns the time at which to try pairs again. Does not include the deadlines of trials in
+    /// progress.
     pub(crate) fn deadline(&self) -> Instant {
         let index_at = self.index_at.unwrap_or(Instant::NEVER);
         self.again_at.unwrap_or(Instant::NEVER).min(index_at)
@@ -152,8 +154,8 @@ impl Joining {
         self.index_at = at;
     }
 
-    /// Ends a step of the search, in which this end tried all possible pairs. If pairs have failed
-    /// and no trial is pending, the next round begins after a pause.
+    /// Ends a step of the search, in which this end tried all pairs that it could try. If pairs
+    /// have failed and no trial is in progress, the next round begins after a pause.
     pub(crate) fn end_step(&mut self, now: Instant, has_failed_pair: bool, is_trying: bool) {
         if !has_failed_pair {
             self.again_at = None;
@@ -167,8 +169,8 @@ impl Joining {
     fn learn(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
         if !self.addresses.contains(&address) {
             let full = self.addresses.len() >= ADDRESSES_MAX;
-            // The list is full. Remove an address that no link uses, because the peer may have
-            // withdrawn it.
+            // If the list is full, remove an address that no link uses, because the peer may have
+            // withdrawn this address.
             if let Some(old) = self.addresses.iter().position(|&old| full && !is_used(old)) {
                 let old = self.addresses.remove(old);
                 self.asked.retain(|&(_, asked)| asked != old);
@@ -200,7 +202,7 @@ impl Joining {
 /// first. `links` are local links with their addresses. `peers` are the addresses that the peer
 /// announced. Both lists are in order of preference.
 ///
-/// The two addresses of a pair belong to the same family:
+/// The two addresses of a pair belong to the same family. The rank of a pair depends on the family:
 ///
 /// * IP addresses are ranked by the length of their common prefix, then by their position.
 /// * Ethernet addresses are ranked by position alone, because identical hosts list their interfaces
@@ -220,7 +222,8 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
                 continue;
             }
             let place = peers[..to].iter().filter(|other| other.0[0] == peer.0[0]).count();
-            // For each value of `shift`, each link forms a pair with a different address.
+            // Two pairs with the same value of `shift` never have the same link or the same
+            // address, so this end can try all of them at the same time.
             let shift = (place + count - own_place % count) % count;
             ranked.push((Reverse(nearness), shift, at, (link, peer)));
         }

@@ -1,5 +1,5 @@
-//! Keep-alive: on an idle connection, an end asks whether its peer still runs and whether both ends
-//! have the same links (protocol.md §4.3, §7.7).
+//! Keep-alive: on an idle connection, an end asks its peer at intervals. The answer shows whether
+//! the peer still runs, and whether both ends have the same links (protocol.md §4.3, §7.7).
 
 use delivery::Instant;
 use wire_edge::LinkIndex;
@@ -21,7 +21,7 @@ impl Connection {
 
 impl Parts<'_> {
     //= protocol.md: silence.3
-    /// Asks the peer for a sign of life on every link, if no sign of life arrived recently.
+    /// Asks the peer for a sign of life on every link, if no frame of the peer arrived recently.
     #[cold]
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
         // If a link does not work, the peer may not know that link, even if the peer answers on
@@ -49,9 +49,9 @@ impl Parts<'_> {
     /// Returns whether this connection need not ask now, because another connection asks at the
     /// same addresses.
     ///
-    /// This applies only to connections with a shorter keep-alive time than their endpoint, such as
-    /// queue pairs. After the keep-alive time of the endpoint, each connection asks for itself,
-    /// because the peer may have forgotten only this connection.
+    /// The result can be true only for connections with a shorter keep-alive time than their
+    /// endpoint, such as queue pairs. After the keep-alive time of the endpoint, each connection
+    /// asks for itself, because the peer may have forgotten only this connection.
     fn others_ask(&self, now: Instant, connection: &mut Connection) -> bool {
         let own_ns = connection.keep_alive_ns(self.config);
         let liveness = connection.liveness();
@@ -79,8 +79,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.4
-    /// Announces the links of this end on the link with the shortest round trip. Also announces the
-    /// addresses of links that are not part of the connection.
+    /// Queues two reports on the link with the shortest round trip: the list of this end's links,
+    /// and the addresses of links that are not part of the connection.
     fn announce_links(&self, connection: &mut Connection) {
         let idle = self.links_without_part(connection);
         let nearest = connection.nearest_path();
@@ -91,8 +91,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.2, compare.3
-    /// Compares this end's links with the links that the peer lists. Removes links that only one
-    /// end has.
+    /// Compares this end's links with the links that the peer lists in `theirs`. Removes links that
+    /// only one end has.
     #[cold]
     pub(crate) fn on_links(&mut self, now: Instant, connection: &mut Connection, theirs: u16) {
         let is_theirs = |index: LinkIndex| theirs >> index.0 & 1 != 0;
@@ -129,8 +129,9 @@ impl Parts<'_> {
         }
     }
 
-    /// Returns the usable links (by bit) of this end that are not part of the connection. Returns 0
-    /// at the initiator, because its peer tries no pairs.
+    /// Returns the usable links (by bit) of this end on which the connection carries no data,
+    /// without links that the application excludes. Returns 0 at the initiator, because its peer
+    /// tries no pairs.
     fn links_without_part(&self, connection: &Connection) -> u16 {
         if connection.is_initiator() {
             return 0;

@@ -13,7 +13,7 @@ use delivery::{Pack, Packer, Unpacker};
 /// | Lost    | –        | –       | Settled |
 ///
 /// "(gone)" means that the connection removes the link. A connection keeps a link without an
-/// interface only if no other link has an answer of the peer. A removed link
+/// interface only if the peer has answered on no other link. A removed link
 /// [retires](crate::link_set::Retired) its index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Life {
@@ -39,8 +39,8 @@ impl Life {
         }
     }
 
-    /// Returns the role after the interface is gone. The link stays because the connection has no
-    /// other link.
+    /// Returns the role after the interface of the link is gone. The connection keeps the link only
+    /// if the peer has answered on no other link.
     pub(crate) const fn on_lost(self) -> Self {
         assert!(self.has_answered(), "the link that stays is one on which the peer has answered");
         Self::Lost

@@ -1,4 +1,4 @@
-//! The links of a connection, and the state that the connection keeps of removed links.
+//! The links of a connection, and what the connection remembers about removed links.
 
 use core::ops::{Deref, DerefMut};
 
@@ -15,8 +15,8 @@ use crate::path::Path;
 #[derive(Debug, Default)]
 pub(crate) struct LinkSet {
     links: Vec<Path>,
-    /// Removed links. They keep the last packet numbers, because the protocol never reuses a packet
-    /// number.
+    /// Removed links. Their entries store the last packet numbers, because the protocol never
+    /// reuses a packet number.
     retired: Vec<Retired>,
     /// The link and the peer's address of each removed link on which the peer had answered, newest
     /// last.
@@ -40,8 +40,8 @@ delivery::pack_fields!(Retired { at, is_unnoticed, path });
 impl Retired {
     /// Returns the time from which the index may be used for a trial.
     ///
-    /// If the peer does not know the removed link, this is the time of the removal. Otherwise it is
-    /// the time after which no frame of the removed link should still be in flight.
+    /// If the peer does not know the removed link, the index may be used at once. Otherwise the
+    /// result is the time after which no frame of the removed link should still be in flight.
     pub(crate) fn reusable_at(&self) -> Instant {
         if self.is_unnoticed { Instant::default() } else { self.at.after_ns(2 * RETIRED_NS) }
     }
@@ -116,8 +116,8 @@ impl LinkSet {
         self.links.push(path);
     }
 
-    /// Returns whether the peer has answered on a link apart from `index`. If the result is false,
-    /// the caller must keep the link `index`.
+    /// Returns whether the peer has answered on any link except the link `index`. If the result is
+    /// false, the caller must keep that link.
     pub(crate) fn has_answer_beside(&self, index: LinkIndex) -> bool {
         self.links.iter().any(|path| path.is_validated() && path.index() != index)
     }
@@ -144,7 +144,7 @@ impl LinkSet {
         self.retired.push(Retired { at, is_unnoticed: false, path });
     }
 
-    /// Marks the most recently retired link as unknown to the peer.
+    /// Records that the peer does not know the link that was retired last.
     pub(crate) fn forget_last_retired(&mut self) {
         if let Some(retired) = self.retired.last_mut() {
             retired.is_unnoticed = true;
@@ -156,19 +156,21 @@ impl LinkSet {
         self.retired.iter().find(|retired| retired.path.index() == index)
     }
 
-    /// Removes and returns the removed link that had this index, for [`Path::renew`].
+    /// Removes and returns the entry of the removed link that had this index, for [`Path::renew`].
+    /// Returns `None` if there is no such entry.
     pub(crate) fn take_retired(&mut self, index: LinkIndex) -> Option<Path> {
         let before = self.retired.iter().position(|retired| retired.path.index() == index)?;
         Some(self.retired.swap_remove(before).path)
     }
 
-    /// Returns the earliest time at which the index of a removed link may be used for a trial.
+    /// Returns the earliest time at which the index of a removed link may be used for a trial;
+    /// `None` if there is no removed link.
     pub(crate) fn index_reusable_at(&self) -> Option<Instant> {
         self.retired.iter().map(Retired::reusable_at).min()
     }
 
-    /// Returns whether the peer had answered on a removed link of the connection with this link and
-    /// address.
+    /// Returns whether this pair (a link of this end and an address of the peer) belonged to a
+    /// removed link of the connection on which the peer had answered.
     pub(crate) fn was_link(&self, pair: (LinkId, PeerAddr)) -> bool {
         self.former.contains(&pair)
     }

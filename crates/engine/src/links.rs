@@ -4,7 +4,7 @@ use delivery::{LINKS_MAX, LinkCaps, LinkId};
 use thiserror::Error;
 use wire_edge::PeerAddr;
 
-/// The links of the endpoint, and the drivers that refused frames in this turn.
+/// The links that are attached to the endpoint, and the drivers that refused frames in this turn.
 ///
 /// An attached link that is up carries frames of at least [`FRAME_BYTES_MIN`] bytes.
 #[derive(Debug)]
@@ -27,10 +27,10 @@ struct Attached {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum EngineLinkError {
-    /// Link identifiers go from 0 to 15.
+    /// The link identifier is above 15.
     #[error("link identifier {0} is not below {LINKS_MAX}; remove a link first")]
     Identifier(u8),
-    /// Frames must be at least 256 bytes.
+    /// The link does not carry frames of 256 bytes, which the protocol needs.
     #[error(
         "link {link} carries frames of {frame_bytes} bytes; the edge protocol needs 256 (raise the interface's MTU)"
     )]

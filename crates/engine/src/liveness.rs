@@ -9,7 +9,7 @@ pub(crate) struct Liveness {
     silence: SilenceBudget,
     /// Whether a new packet of the peer has arrived after the engine last served the connection.
     is_heard: bool,
-    /// When the engine served the connection after the last arrival of a new packet of the peer.
+    /// Time at which the engine last noticed that a new packet of the peer had arrived.
     heard_at: Instant,
     /// When to check whether a frame of the peer arrived recently. If no frame arrived, this end
     /// asks the peer. [`Instant::NEVER`] until the connection is established.
@@ -59,7 +59,7 @@ impl Liveness {
         self.is_heard = true;
     }
 
-    /// Returns whether a packet of the peer has arrived after the last call of this function.
+    /// Returns whether a packet of the peer has arrived since the previous call of this function.
     #[inline]
     pub(crate) const fn poll_heard(&mut self, now: Instant) -> bool {
         if self.is_heard {
@@ -102,15 +102,15 @@ impl Liveness {
         self.heard_at
     }
 
-    /// Returns when to [ask](Self::poll_question).
+    /// Returns when to call [`poll_question`](Self::poll_question).
     #[inline]
     pub(crate) const fn ask_at(&self) -> Instant {
         self.ask_at
     }
 
     //= protocol.md: silence.3, compare.1
-    /// Returns whether to ask the peer now. The reason is that the peer was silent for
-    /// `keep_alive_ns`, or that a link may have failed.
+    /// Returns whether to ask the peer now: because the peer was silent for `keep_alive_ns`, or
+    /// because a link may have failed.
     pub(crate) fn poll_question(
         &mut self,
         now: Instant,
@@ -124,7 +124,7 @@ impl Liveness {
         asks
     }
 
-    /// Defers the question until this time.
+    /// Defers the next question to the peer until this time.
     pub(crate) const fn defer(&mut self, until: Instant) {
         self.ask_at = until;
     }

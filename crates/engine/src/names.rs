@@ -58,7 +58,7 @@ impl Names {
         (self.peer_id, self.peer.as_ref().map_or(Epoch(0), |peer| peer.epoch))
     }
 
-    /// Returns the peer's parameters.
+    /// Returns the peer's parameters; `None` until the peer has sent them.
     #[inline]
     pub(crate) const fn peer(&self) -> Option<&Parameters> {
         self.peer.as_ref()

@@ -11,12 +11,11 @@ use crate::purpose::Purpose;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Emitted {
     /// The number of frames, from the start of the batch, that the link accepted. If the link did
-    /// not accept all frames, the link is full. A ring of shared memory is then full only for this
-    /// peer; any other link is full for all peers.
+    /// not accept all frames, it is full: over shared memory only for this peer, and over any other
+    /// link for all peers.
     Taken(usize),
-    /// The link accepted some frames, and further frames may have left the host. The reason is that
-    /// the kernel can report a full interface after the interface has already sent some of the
-    /// frames.
+    /// The link accepted some frames. Further frames may have left the host, because the kernel can
+    /// report a full interface after the interface has already sent some of the frames.
     Doubtful {
         /// Number of frames, from the start of the batch, that the link accepted.
         taken: usize,

@@ -8,7 +8,7 @@ use crate::event::Event;
 #[derive(Debug)]
 pub(crate) struct News {
     events: VecDeque<Event>,
-    /// The number of events for which the queue keeps memory while it is empty.
+    /// Number of events for which the queue keeps memory even while it is empty.
     kept: usize,
 }
 

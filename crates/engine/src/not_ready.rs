@@ -1,5 +1,5 @@
-//! Messages for which the peer has no receive. Decides when to retransmit them and how long they
-//! wait (protocol.md §5.8).
+//! Messages for which the peer has no receive. Decides when to retransmit such messages, and how
+//! long they wait (protocol.md §5.8).
 
 use delivery::Instant;
 use wire_edge::MessageNumber;
@@ -10,7 +10,7 @@ use crate::parts::Parts;
 impl Parts<'_> {
     //= protocol.md: queue-pair.4
     /// Handles the report that the peer has no receive for a message. Queues the message and all
-    /// later operations again, from all links.
+    /// later operations for retransmission, whichever links carried them.
     #[cold]
     pub(crate) fn on_not_ready(
         &mut self,
@@ -56,7 +56,7 @@ impl Parts<'_> {
 
     //= protocol.md: queue-pair.5
     /// Retransmits a message that waits for a receive of the peer, or ends the wait with an error.
-    /// Does nothing before one of the two is due.
+    /// Does nothing if neither the retransmission nor the end of the wait is due.
     pub(crate) fn wait_for_receive(&mut self, now: Instant, connection: &mut Connection) {
         if !connection.is_open() || !connection.is_queue_pair() {
             return;
@@ -81,8 +81,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Returns the time at which to call [`Parts::wait_for_receive`] if no event changes the wait
-    /// earlier.
+    /// Returns the time at which to call [`Parts::wait_for_receive`], if no event ends the wait
+    /// before that time.
     pub(crate) fn receive_awaited_until(
         &mut self,
         now: Instant,

@@ -1,5 +1,5 @@
-//! The pairs of links that may join a connection, and the links whose address this end has
-//! announced.
+//! The pairs that may become links of a connection, and the links whose address this end has
+//! announced. A pair is a link of this end and an address of the peer.
 
 use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -7,7 +7,8 @@ use wire_edge::PeerAddr;
 use crate::joining::{Joining, TRIAL_CHALLENGES};
 use crate::path::Path;
 
-/// State about pairs that may join a connection, and about links of this end that the peer may try.
+/// State of the search for further links of a connection, and the links of this end that the peer
+/// may try.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
     /// The known addresses of the peer, and the state of the search; `None` if this end knows no
@@ -16,7 +17,7 @@ pub(crate) struct Pairs {
     /// Links (by bit) that are not part of the connection and whose address this end has announced
     /// to the peer.
     announced_addresses: u16,
-    /// Whether to look for pairs that may join.
+    /// Whether a search for further links is due.
     is_due: bool,
 }
 
@@ -25,25 +26,25 @@ pub(crate) struct Pairs {
 delivery::pack_fields!(Pairs { joining, announced_addresses } is_due = false);
 
 impl Pairs {
-    /// Requests a search for pairs, because something has changed.
+    /// Requests a search for further links, because a link or an address has changed.
     pub(crate) const fn look(&mut self) {
         self.is_due = true;
     }
 
-    /// Returns whether something has changed since the last search.
+    /// Returns whether a search was requested after the last search.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.is_due
     }
 
-    /// Removes and returns the known addresses and pairs for a step of the search. The caller
-    /// returns them by [`Pairs::go_on_with`].
+    /// Removes and returns the state of the search for one step of the search; `None` if this end
+    /// knows no pair to try. The caller gives the state back with [`Pairs::go_on_with`].
     pub(crate) const fn begin_step(&mut self) -> Option<Box<Joining>> {
         self.is_due = false;
         self.joining.take()
     }
 
-    /// Ends a step of the search.
+    /// Ends a step of the search, and stores the state of the search again.
     pub(crate) fn go_on_with(&mut self, joining: Box<Joining>) {
         debug_assert!(self.joining.is_none(), "one step at a time");
         self.joining = Some(joining);
@@ -54,8 +55,8 @@ impl Pairs {
         *self = Self { joining, announced_addresses: 0, is_due: true };
     }
 
-    /// Returns the time of the next step of the search. Trials of links in `paths` also have
-    /// deadlines.
+    /// Returns the time of the next step of the search. The end of a trial of a link in `paths`
+    /// also counts as a step.
     pub(crate) fn deadline(&self, paths: &[Path]) -> Instant {
         if self.is_due {
             return Instant::default();
@@ -70,8 +71,8 @@ impl Pairs {
     }
 
     //= protocol.md: remove.2
-    /// Removes an address at which the peer does not want to receive frames. `unwanted` is a link
-    /// that the application of this end excludes, if there is one.
+    /// Removes an address at which the peer does not want to receive frames. If `unwanted` has a
+    /// value, also records that the application of this end excludes this link.
     pub(crate) fn forget(&mut self, peer: PeerAddr, unwanted: Option<LinkId>) {
         if let Some(joining) = &mut self.joining {
             joining.forget(peer);

@@ -43,7 +43,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) replies: &'a mut Replies,
     pub(crate) questions: &'a mut Questions,
     pub(crate) news: &'a mut News,
-    /// Counters, which influence no decision.
+    /// Counters of the endpoint. They influence no decision.
     pub(crate) counters: &'a mut EndpointCounters,
     pub(crate) scratch: &'a mut Scratch,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Path {
     index: LinkIndex,
     link: LinkId,
     peer: PeerAddr,
-    /// This end's address when the link was opened. On this link, the peer accepts frames only from
+    /// This end's address when the link was opened. The peer accepts frames on this link only from
     /// this address.
     local: PeerAddr,
     sending: Sending,
@@ -34,7 +34,7 @@ pub(crate) struct Path {
     counters: LinkCounters,
     /// Control messages to send on this link.
     pending: Pending,
-    /// Consecutive refusals. They report that nothing listens at the peer's address.
+    /// Consecutive refusals: reports that nothing listens at the peer's address.
     refusals: Refusals,
     /// The role of this link on the connection: trial, offered, settled or lost.
     life: Life,
@@ -184,7 +184,7 @@ impl Path {
         self.sending.half()
     }
 
-    /// Returns the received packets that have to be acknowledged.
+    /// Returns the record of received packets and of their acknowledgement.
     #[inline]
     pub(crate) const fn received(&self) -> &ReceivedPackets {
         &self.received
@@ -381,7 +381,7 @@ impl Path {
         }
     }
 
-    /// Returns the earliest deadline, except that of the path MTU, which only data need.
+    /// Returns the earliest deadline. Omits the path MTU, which is probed only while data flows.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let acknowledgement_at = AckDuty::again_at(now, &self.received);
         let asked_at = self.state.deadline().min(self.refusals.deadline());
@@ -435,8 +435,8 @@ impl Path {
         counters.piggybacked_acks_sent -= u64::from(has_acks && purpose != Purpose::Acknowledge);
     }
 
-    /// Handles the last `frames` frames, sent for `purpose`, if the driver does not know whether it
-    /// sent them. The frames count as sent. Passes their contents to `back`, newest first, for
+    /// Handles the last `frames` frames, sent for `purpose`, if the driver does not know whether
+    /// they left. The frames count as sent. Passes their contents to `back`, newest first, for
     /// retransmission.
     pub(crate) fn disown(
         &mut self,
@@ -477,8 +477,8 @@ impl Path {
         self.sending.has_room(now)
     }
 
-    /// Returns whether [`Path::has_room`] holds after frames of `bytes` bytes, which are not built
-    /// yet.
+    /// Returns whether [`Path::has_room`] would still hold after frames of `bytes` bytes that are
+    /// not built yet.
     #[inline]
     pub(crate) fn has_room_beside(&self, now: Instant, bytes: u32) -> bool {
         if bytes == 0 {
@@ -595,8 +595,8 @@ impl Path {
     }
 
     /// Returns the start of the current wait for an acknowledgement. This is the time at which the
-    /// oldest packet in flight was sent, or the time of the last progress if that is later. Without
-    /// a packet in flight, the oldest packet counts as sent at `now`.
+    /// oldest packet in flight was sent, or the time of the last progress if that is later. If no
+    /// packet is in flight, `now` takes the place of the first time.
     pub(crate) fn waits_since(&self, now: Instant) -> Instant {
         self.send().oldest_sent_at().unwrap_or(now).max(self.progress_at)
     }
@@ -625,7 +625,7 @@ impl Path {
         Some(Probe { data: Some(carried), may_be_size })
     }
 
-    /// Handles a probe timeout. The link becomes suspect if other links made progress meanwhile.
+    /// Handles a probe timeout. The link becomes suspect if other links made progress in that time.
     #[must_use]
     pub(crate) fn on_probe_timeout(
         &mut self,
@@ -849,7 +849,7 @@ impl Path {
         has_failed
     }
 
-    /// Handles the discovery of another connection that nothing listens at the address. Returns
+    /// Handles the discovery, by another connection, that nothing listens at the address. Returns
     /// whether this is new for the link. Ignores the discovery if the peer sent something on this
     /// link while the other connection asked.
     pub(crate) fn on_no_listener_found(&mut self, now: Instant) -> bool {
@@ -911,7 +911,7 @@ impl Path {
         self.state.on_challenge_sent(nonce);
     }
 
-    /// Handles the answer to the challenge with this nonce.
+    /// Handles the answer to the challenge with this nonce. Returns the change of state, if any.
     #[must_use]
     pub(crate) fn on_challenge_answered(&mut self, now: Instant, nonce: u64) -> Option<PathChange> {
         self.state.on_challenge_answered(now, nonce)
@@ -984,12 +984,12 @@ pub(crate) struct Probe {
     pub(crate) may_be_size: bool,
 }
 
-/// Limit for an address that is not validated: this end may send it at most this many times the
-/// bytes that this end received from it.
+/// Limit for an address that is not validated: the bytes sent to the address are at most this many
+/// times the bytes received from it.
 const UNPROVEN_FACTOR: u64 = 3;
 
 /// A Reset or a report counts only if it names one of this many latest packets. A host that names
-/// one of them has seen our frames, because a guess of the 32-bit number almost never succeeds.
+/// one of them has seen the packet, because a guess of a 32-bit number almost never succeeds.
 const RESET_PACKETS_MAX: u32 = 4096;
 
 /// If a link that carries no data is silent for this long, in nanoseconds, the peer may have reused

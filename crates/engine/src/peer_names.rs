@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use wire_edge::{ConnectionId, Epoch};
 
-/// Maps the id and epoch in frames from this end to a connection. Resets and reports quote this id
-/// and epoch. The peers choose them. If two peers choose equal values, the newest connection gets
-/// the entry.
+/// Maps the id and epoch in frames from this end to a connection. Resets, and reports of the
+/// network, quote this id and epoch. The peers choose these values. If two peers choose equal
+/// values, the newest connection gets the entry.
 #[derive(Debug, Default)]
 pub(crate) struct PeerNames {
     connections: HashMap<(ConnectionId, Epoch), u32>,
@@ -18,7 +18,7 @@ impl PeerNames {
         self.connections.insert(names, index);
     }
 
-    /// Returns the connection with this id and epoch.
+    /// Returns the index of the connection with this id and epoch; `None` if there is none.
     pub(crate) fn find(&self, names: (ConnectionId, Epoch)) -> Option<u32> {
         self.connections.get(&names).copied()
     }

@@ -21,9 +21,9 @@ pub(crate) const READY: u16 = 32;
 /// Bit of [`semantics::Carried::slot`] that marks a path MTU probe. The low 16 bits of the slot are
 /// the size of the probe in bytes.
 pub(crate) const MTU_PROBE: u32 = 1 << 31;
-/// Bit of [`semantics::Carried::slot`] that marks a report about links. In this case, `offset` of
-/// the same record has two halves. The low half has a bit for each link whose status was sent. The
-/// high half has a bit for each link whose address was sent.
+/// Bit of [`semantics::Carried::slot`] that marks a report about links. The field `offset` of such
+/// a record has two halves. The low half has a bit for each link whose status was sent. The high
+/// half has a bit for each link whose address was sent.
 pub(crate) const STATUS: u32 = 1 << 30;
 
 /// Control messages of one link of a connection that have not been sent yet.
@@ -83,7 +83,7 @@ impl Pending {
         self.messages
     }
 
-    /// Returns the nonce of the challenge to answer.
+    /// Returns the nonce of the challenge that this end has to answer; `None` if there is none.
     pub(crate) const fn nonce(&self) -> Option<u64> {
         self.answer
     }
@@ -128,8 +128,8 @@ impl Pending {
     }
 
     /// Returns the record of a frame with these messages. If the frame is lost, the record says
-    /// what to retransmit. If `of_links` has a value, the frame also contains all pending statuses
-    /// and the addresses of those links.
+    /// what to retransmit. If `of_links` has a value, the frame also contains all pending statuses,
+    /// and the addresses of the links in `of_links` (by bit).
     pub(crate) fn carried(&self, messages: u16, of_links: Option<u16>) -> Carried {
         let (slot, offset) = match of_links {
             Some(addresses) => (STATUS, self.statuses & 0xffff | u32::from(addresses) << 16),
@@ -141,8 +141,9 @@ impl Pending {
 
     /// Records that a frame with these messages and the pending answer was sent.
     ///
-    /// `is_acknowledged` says whether the peer must acknowledge the frame. If the peer need not
-    /// acknowledge the frame, the end that asks repeats its question.
+    /// `is_acknowledged` says whether the peer must acknowledge the frame. Otherwise the frame
+    /// contains a question or an answer, and the end that asks repeats its question until it gets
+    /// an answer.
     pub(crate) const fn on_sent(
         &mut self,
         messages: u16,
@@ -154,7 +155,7 @@ impl Pending {
         self.reports += is_acknowledged as u16;
         let Some(addresses) = of_links else { return };
         self.statuses = 0;
-        // A frame without addresses means that all links in `self.addresses` are now detached.
+        // If the frame contains no addresses, all links in `self.addresses` are now detached.
         self.addresses = if addresses == 0 { 0 } else { self.addresses & !addresses };
         if self.addresses != 0 {
             // The remaining addresses go into another frame with the same question.
@@ -162,8 +163,8 @@ impl Pending {
         }
     }
 
-    /// Handles control frames that arrived or were lost. Queues the messages of lost frames for
-    /// retransmission.
+    /// Handles control frames that are no longer in flight, because the peer acknowledged them or
+    /// they were lost. Queues the messages of lost frames for retransmission.
     pub(crate) const fn on_returned(&mut self, lost: LostControl) {
         self.reports -= lost.frames;
         self.say_again(lost);
@@ -226,7 +227,8 @@ impl LostControl {
         }
     }
 
-    /// Counts a control frame that arrived. The caller does not call this function for probes.
+    /// Counts a control frame that the peer has acknowledged. The caller does not call this
+    /// function for probes.
     pub(crate) const fn add_arrived(&mut self) {
         self.frames += 1;
     }

@@ -1,9 +1,9 @@
-//! Limits how often the connections of an endpoint ask their peers for news: reports of deliveries
-//! and credits.
+//! Limits how often the connections of an endpoint ask their peers for news. News are reports of
+//! deliveries and credits.
 
 use delivery::{Instant, RateLimiter};
 
-/// Rate limits for the questions of connections that wait for their peers.
+/// Rate limits for the questions of connections that wait for reports of their peers.
 ///
 /// Each waiting connection repeats its question, because the answer may be lost. Without a limit,
 /// the questions of thousands of waiting connections would leave no time for active connections.
@@ -23,37 +23,37 @@ impl Questions {
     }
 
     //= protocol.md: news.3
-    /// Returns whether a connection may ask for news now. If the limit is exhausted, returns the
-    /// time of the next attempt.
+    /// Returns whether a connection may now ask its peer for a report of deliveries and credits. If
+    /// the limit is exhausted, returns the time of the next attempt as the error.
     pub(crate) fn may_ask(&mut self, now: Instant) -> Result<(), Instant> {
         if self.news.allow(now) { Ok(()) } else { Err(now.after_ns(CROWDED_NS)) }
     }
 
     //= protocol.md: news.3
     /// Returns whether a connection may now retransmit a message for which its peer had no receive.
-    /// If the limit is exhausted, returns the time of the next attempt.
+    /// If the limit is exhausted, returns the time of the next attempt as the error.
     pub(crate) fn may_try(&mut self, now: Instant) -> Result<(), Instant> {
         if self.receives.allow(now) { Ok(()) } else { Err(now.after_ns(CROWDED_NS)) }
     }
 }
 
-/// Maximum number of questions for news that the endpoint sends per second. A question and its
-/// answer together take 10 µs of processor time at each end, so 2000 of them take 2 % of a
-/// processor.
+/// Maximum number of questions for reports of deliveries and credits that the endpoint sends per
+/// second. A question and its answer together take 10 µs of processor time at each end, so 2000
+/// questions take 2 % of a processor.
 const NEWS_PER_S: u32 = 2000;
 
-/// Maximum number of questions for news in one burst. A burst occurs if many connections wait for
-/// the same peer process.
+/// Maximum number of questions for reports of deliveries and credits in one burst. A burst occurs
+/// if many connections wait for the same peer process.
 const NEWS_AT_ONCE: u32 = 256;
 
 /// Maximum number of messages per second that the endpoint retransmits without a Ready, after the
 /// peer had no receive for them. Each message takes up to 16 frames.
 const TRIES_PER_S: u32 = 500;
 
-/// Maximum number of such messages in one burst.
+/// Maximum number of messages in one burst that the endpoint retransmits without a Ready.
 const TRIES_AT_ONCE: u32 = 64;
 
-/// How long a connection waits if the limit is exhausted, in nanoseconds.
+/// How long a connection waits before its next attempt if a limit is exhausted, in nanoseconds.
 const CROWDED_NS: u64 = 320_000_000;
 
 #[cfg(test)]
@@ -63,8 +63,8 @@ mod tests {
     //= protocol.md: news.3
     #[test]
     fn a_few_that_wait_ask_as_often_as_they_like_and_thousands_in_turn() {
-        // The number of waiting connections, each of which asks every 20 ms, and whether the limits
-        // allow all questions for 10 s.
+        // Each case has a number of waiting connections, each of which asks every 20 ms, and states
+        // whether the limits allow all questions for 10 s.
         for (connections, all_are_asked) in [(1, true), (30, true), (4000, false)] {
             let mut questions = Questions::new();
             let mut due = vec![Instant(0); connections];

@@ -56,8 +56,8 @@ impl Engine {
             parts.receive(now, memory, link, &frame, &mut connection);
             parts.end_if_over(now, &mut connection);
         } else {
-            // Give the answer that an unknown connection would get, so that a guess of an id does
-            // not reveal a connection.
+            // Answer as if the connection were unknown, so that the guess of an id does not reveal
+            // a connection.
             parts.counters.wrong_epoch += 1;
             parts.reset(now, link, &frame, id, epoch);
         }
@@ -118,8 +118,9 @@ impl Parts<'_> {
         let delivered = connection.inbound().delivered();
         if self.handle_body(now, memory, connection, position, decoded, payload) {
             // On several links, the later frames of an operation can arrive first. In that case, a
-            // frame from the middle completes the operation. Treat this frame like the last frame,
-            // because no later frame of the operation will ask for an acknowledgement.
+            // frame from the middle completes the operation. Treat such a frame like the last frame
+            // of the operation, because no later frame of the operation will ask for an
+            // acknowledgement.
             let completes = connection.inbound().delivered() != delivered;
             let eliciting = if completes { packet.eliciting.as_last() } else { packet.eliciting };
             // The content of the frame may have removed the link.
@@ -131,7 +132,8 @@ impl Parts<'_> {
 
     //= protocol.md: receive.3, link.1, join.3, join.11, index.2
     /// Returns the position of the link to which the frame belongs. If this end has no link with
-    /// that index, a challenge in the frame opens the link.
+    /// that index, a challenge in the frame opens the link. Returns `None` if the frame belongs to
+    /// no link and opens none.
     #[inline]
     fn position(
         &mut self,
@@ -165,8 +167,9 @@ impl Parts<'_> {
             let is_next = retired.is_unnoticed && retired.path.is_ahead(decoded.prefix.packet);
             is_next || now >= retired.at.after_ns(RETIRED_NS)
         });
-        // In phase Accepted, a challenge proves that the peer has our Accept, like any other frame.
-        // If the peer has removed the link of the handshake, no other frame may arrive.
+        // In phase Accepted, a challenge proves that the peer has this end's Accept, like any other
+        // frame. If the peer has removed the link of the handshake, it is possible that no other
+        // frame arrives.
         let open = matches!(connection.phase(), Phase::Accepted | Phase::Established);
         if !challenge || !settled || !open || frame.from.is_group() {
             return None;
@@ -210,17 +213,17 @@ impl Parts<'_> {
         if connection.is_initiator() || !is_new || !self.drop_unnoticed(connection, index) {
             return false;
         }
-        // This end ended its trial. The peer is the initiator, and tries the pair if it knows the
-        // address.
+        // This end has ended its trial. The peer is the initiator, and tries the pair of this link
+        // if it knows the address of the link. Therefore announce the address.
         connection.announce_address(link);
         true
     }
 
     //= protocol.md: compare.5
     /// Resolves a conflict about an index: the two ends use the index for different links, and
-    /// neither end receives frames of the other on it. The initiator removes its link. The
-    /// responder replaces its link by the link that the peer opens. Returns whether the peer's link
-    /// replaces the link of this end.
+    /// neither end receives the frames that the other end sends under this index. The initiator
+    /// removes its link. The responder replaces its link by the link that the peer opens. Returns
+    /// whether the peer's link replaces the link of this end.
     #[cold]
     fn replaces_stale(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         if connection.is_initiator() {
@@ -247,8 +250,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: receive.5
-    /// Confirms the connection, because the first frame of the peer proves that the peer has our
-    /// Accept.
+    /// Confirms the connection. The first frame of the peer proves that the peer has received this
+    /// end's Accept.
     #[cold]
     fn confirm(&mut self, now: Instant, connection: &mut Connection) {
         self.forget_unconfirmed(connection);
@@ -509,8 +512,9 @@ impl Parts<'_> {
     }
 
     //= protocol.md: shared.4
-    /// Records a connection whose deliveries wait until the application polls. If the deliveries
-    /// wait for a receive instead, reports that to the peer.
+    /// Handles deliveries that must wait. If they wait until the application polls a completion
+    /// queue, puts the connection on the list of such connections. If they wait for a receive,
+    /// queues a report to the peer that the receive is missing.
     #[inline]
     fn note_stall(&mut self, connection: &mut Connection) {
         if !connection.inbound().is_stalled() {
@@ -561,9 +565,9 @@ impl Parts<'_> {
     }
 
     //= protocol.md: answer.9, violation.6, queue-pair.3, fault.3
-    /// Closes a connection because local memory is gone. If a local operation needed the memory,
-    /// the close reports the fault for that operation. If a read of the peer needed the memory, the
-    /// peer gets the error for an unknown key.
+    /// Closes a connection because local memory is gone. If an operation of this end needed the
+    /// memory, the Close names that operation. If a read of the peer needed the memory, the peer
+    /// gets the error for an unknown key.
     #[cold]
     pub(crate) fn local_memory_gone(
         &mut self,
@@ -594,8 +598,8 @@ impl Parts<'_> {
 }
 
 impl Parts<'_> {
-    /// Closes a connection because local memory is gone that an operation needs which was not
-    /// posted yet.
+    /// Closes a connection because the local memory of an operation was gone before the operation
+    /// could be posted.
     #[cold]
     pub(crate) fn lose_local_memory(&mut self, now: Instant, connection: &mut Connection) {
         let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
@@ -635,8 +639,8 @@ impl Parts<'_> {
 ///
 /// It can happen that this end removes one link, and that the peer removes all other links at the
 /// same time. No common link is left. In that case the removal by the initiator applies, and the
-/// responder reopens the link that it removed. But if the peer does not receive the initiator's
-/// removal, the initiator reopens its removed link after half of `RETIRED_NS`.
+/// responder reopens the link that it removed. But the responder may not receive the report of that
+/// removal. In that case, the initiator reopens its own removed link after half of `RETIRED_NS`.
 fn takes_back(
     now: Instant,
     connection: &Connection,
@@ -665,7 +669,8 @@ fn takes_back(
     was_here && connection.paths().iter().all(|path| !path.is_validated() || is_removed(path))
 }
 
-/// Returns whether a frame contains a challenge. The first frame of a new link contains one.
+/// Returns whether a frame contains a challenge. The first frame of a new link contains a
+/// challenge.
 fn is_challenge(frame: &Frame<'_>) -> bool {
     matches!(frame.header, Header::Control)
         && control_messages(frame.payload)

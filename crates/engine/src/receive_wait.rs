@@ -61,8 +61,8 @@ impl ReceiveWait {
         let known = self.waiting.map(|(operation, _)| operation);
         match waits {
             Some(operation) if known != waits => self.waiting = Some((operation, now)),
-            // The operation was just retransmitted and may have to wait again, so its wait
-            // continues.
+            // The operation was just retransmitted and may have to wait again. Therefore its time
+            // limit continues to run.
             None if known.is_some_and(|operation| delivered.since(operation) <= 0) => {}
             None => self.waiting = None,
             Some(_) => {}

@@ -9,8 +9,8 @@ use wire_edge::{COOKIE_BYTES, PeerAddr, RejectReason};
 use crate::hello::{Hello, HelloKey};
 use crate::per_host::PerHost;
 
-/// State of connection requests until the peer has confirmed the connection, and rate limits for
-/// strangers. The endpoint stores nothing about strangers.
+/// State of connection requests from their arrival until the peer has confirmed the connection, and
+/// rate limits for strangers. The endpoint stores nothing about strangers.
 ///
 /// Each Hello belongs to at most one connection. The numbers of requests and of unconfirmed
 /// connections are limited for each host.
@@ -21,10 +21,11 @@ pub(crate) struct Reception {
     /// Connections by the fields that all repetitions of a Hello have in common. With this map, a
     /// repeated Hello finds its connection, even if the peer sent it from another address.
     hellos: HashMap<HelloKey, u32>,
-    /// Number of requests for each host that the application has not answered.
+    /// For each host, the number of its requests that the application has not answered.
     requests: PerHost,
     requests_max: u32,
-    /// Number of connections per host that this end accepted and the peer has not confirmed yet.
+    /// For each host, the number of its connections that this end accepted and the host has not
+    /// confirmed yet.
     unconfirmed: PerHost,
     /// Maximum number of connections.
     connections_max: u32,
@@ -32,7 +33,8 @@ pub(crate) struct Reception {
     confirm_ns: u64,
     answers: RateLimiter,
     resets: RateLimiter,
-    /// Limits the rate of reports without proof, because each such report visits every connection.
+    /// Limits how often this end handles a report of the network that quotes no frame of this end.
+    /// Each such report visits every connection.
     hearsay: RateLimiter,
 }
 
@@ -44,7 +46,7 @@ pub(crate) enum Admission {
     Welcome,
     /// The Hello repeats the Hello of the connection with this index.
     Repeated(u32),
-    /// The Hello is not admitted. The initiator must repeat it with this cookie.
+    /// The Hello is not admitted. The initiator must repeat the Hello with this cookie.
     Prove([u8; COOKIE_BYTES]),
     /// The request is rejected.
     Refused(RejectReason),
@@ -124,8 +126,8 @@ impl Reception {
             return Admission::Repeated(index);
         }
         if self.unconfirmed.of(from) >= self.unconfirmed_share() {
-            // The host may ask again later, because each connection that the host confirms makes
-            // room.
+            // Do not reject the request: the host repeats its Hello, and there is room for it as
+            // soon as the host confirms one of its connections.
             counters.rate_limited += 1;
             return Admission::Ignored;
         }
@@ -188,8 +190,8 @@ impl Reception {
 
     //= protocol.md: phase.3
     /// Returns whether an accepted connection must end, because the peer has not confirmed it in
-    /// time and other requests or future connections need its place. `connections` is the number of
-    /// connections in use.
+    /// time, and because the endpoint needs the room for other requests or for future connections.
+    /// `connections` is the number of connections in use.
     pub(crate) fn is_overdue(
         &self,
         now: Instant,
@@ -214,19 +216,21 @@ impl Reception {
         self.resets.allow(now)
     }
 
-    /// Returns whether the rate limit allows this end to handle a report now that has no proof.
+    /// Returns whether this end may now handle a report of the network that quotes no frame of this
+    /// end.
     pub(crate) fn may_heed_hearsay(&mut self, now: Instant) -> bool {
         self.hearsay.allow(now)
     }
 }
 
-/// Each host may have one in this many of all waiting requests, and of all unconfirmed connections.
-/// Therefore, only four hosts together can shut out other hosts.
+/// One host may have at most this fraction, one in four, of all waiting requests, and of all
+/// unconfirmed connections. Therefore a single host cannot shut out other hosts; four hosts
+/// together can.
 const HOST_SHARE: u32 = 4;
 
 /// How long a peer has to confirm a connection while other requests wait, in nanoseconds. If the
-/// round trip crosses a continent, this end can send four Accepts in this time, and three of them
-/// may be lost.
+/// round trip crosses a continent, this end can send four Accepts in this time. So the connection
+/// is confirmed even if three of them are lost.
 pub(crate) const CONFIRM_NS: u64 = 200_000_000;
 
 #[cfg(test)]
@@ -268,8 +272,8 @@ mod tests {
         PeerAddr::from(core::net::SocketAddr::from(([10, 0, 0, last], 1)))
     }
 
-    /// Sends a Hello, and repeats it with the cookie that it got. Returns the decision. An admitted
-    /// Hello becomes a request.
+    /// Sends a Hello, and repeats the Hello with the cookie from the answer. Returns the decision
+    /// about the second Hello. An admitted Hello becomes a request.
     fn ask(reception: &mut Reception, from: PeerAddr, source: u32) -> Admission {
         let mut counters = EndpointCounters::default();
         let Admission::Prove(cookie) =

@@ -1,5 +1,5 @@
-//! Redirect ports. Peers ask a redirect port for services, and the port answers with the place of
-//! the service at another endpoint.
+//! Redirect ports. Peers ask a redirect port for services, and the port answers with the address of
+//! another endpoint and the number of the service there.
 
 use delivery::{Instant, RateLimiter};
 use wire_edge::{
@@ -7,14 +7,14 @@ use wire_edge::{
     RejectReason, VERSION, decode_handshake, preamble,
 };
 
-/// A redirect port. Peers ask it for services, and the port answers with the place of the service
-/// at another endpoint.
+/// A redirect port. Peers ask it for services, and the port answers with the address of another
+/// endpoint and the number of the service there.
 ///
 /// A redirect port stores nothing about peers and their connections. Established connections do not
-/// use it.
+/// use the port.
 #[derive(Debug)]
 pub struct RedirectPort {
-    /// The place of each service.
+    /// The services, each with the endpoint and number to which it has moved.
     moved: Vec<(u32, Moved)>,
     answers: RateLimiter,
 }
@@ -23,7 +23,8 @@ pub struct RedirectPort {
 pub const REDIRECT_ANSWER_BYTES_MAX: usize = PREAMBLE_BYTES + REJECT_BYTES + MOVED_BYTES;
 
 impl RedirectPort {
-    /// Creates a redirect port. `moved` contains services, each with its new place.
+    /// Creates a redirect port. `moved` contains the services, each with the endpoint and number to
+    /// which it has moved.
     pub fn new(moved: Vec<(u32, Moved)>) -> Self {
         // These are the limits of an endpoint: protocol.md §4.2.
         Self { moved, answers: RateLimiter::new(40_000, 8000) }
@@ -71,7 +72,7 @@ impl RedirectPort {
     }
 }
 
-/// The value of the step field of a Hello. It is the same in all versions.
+/// The value of the step field of a Hello. The value is the same in all versions of the protocol.
 const HELLO: u8 = 1;
 
 const PREAMBLE_BYTES: usize = 16;
@@ -118,7 +119,7 @@ mod tests {
     }
 
     /// Returns the answer of a redirect port to a frame, at a time when the rate limit allows an
-    /// answer.
+    /// answer. Returns `None` if the port does not answer.
     fn said(
         redirect_port: &mut RedirectPort,
         from: &str,

@@ -1,5 +1,5 @@
-//! Refusals: reports of a peer's host that an address has no listener. Counts them, and decides
-//! when to ask at that address.
+//! Refusals: reports of a peer's host that an address has no listener. This file counts the
+//! refusals, and decides when to ask at that address.
 
 use delivery::Instant;
 use wire_edge::PacketNumber;
@@ -15,9 +15,9 @@ pub(crate) enum Report {
 
 /// Counts consecutive refusals by the address of a link.
 ///
-/// A process may be about to restart, and a report may arrive late. So after a refusal, this end
-/// asks the address [`QUESTIONS`] times. Only the refusal of a packet sent after the latest
-/// question counts.
+/// One refusal is no proof, because a process may be about to restart, and because a report may
+/// arrive late. Therefore, after a refusal, this end asks the address [`QUESTIONS`] times. A
+/// refusal counts only if it concerns a packet that was sent after the latest question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusals {
     count: u8,
@@ -51,7 +51,7 @@ impl Refusals {
         false
     }
 
-    /// Handles the discovery of another connection that the address has no listener.
+    /// Records that another connection has found that nothing listens at the address.
     pub(crate) const fn fail(&mut self) {
         *self = Self { count: QUESTIONS + 1, ..Self::NONE };
     }
@@ -79,6 +79,6 @@ impl Refusals {
 
 /// Number of refused questions after which the peer counts as gone.
 const QUESTIONS: u8 = 3;
-/// Pause before the second and the third question, in nanoseconds. A running peer answers within
-/// this time.
+/// Pause before the second question and before the third, in nanoseconds. A running peer answers
+/// within this time.
 pub(crate) const QUESTION_NS: u64 = 20_000_000;

@@ -10,7 +10,7 @@ use wire_edge::{ConnectionId, HANDSHAKE_BYTES_MAX, Handshake, HandshakeFrame, Pe
 #[derive(Debug)]
 pub(crate) struct Replies {
     waiting: VecDeque<Reply>,
-    /// The capacity to keep while no frame waits.
+    /// Number of frames for which the queue keeps memory even while no frame waits.
     kept: usize,
 }
 
@@ -85,7 +85,7 @@ impl Replies {
         !self.waiting.is_empty()
     }
 
-    /// Releases memory that a burst has left behind.
+    /// Releases the memory that the queue allocated for a burst of frames.
     pub(crate) fn trim(&mut self) {
         if self.waiting.is_empty() && self.waiting.capacity() > self.kept {
             self.waiting.shrink_to(self.kept);

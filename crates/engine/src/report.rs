@@ -1,10 +1,10 @@
 //! Reports of the network about the addresses of peers: a frame was too big, or the address has no
 //! listener (protocol.md §7.8).
 //!
-//! An attacker that knows two addresses can forge such reports. If a report quotes a frame that
-//! this end sent, the report counts as proven, because a host that is not on the path cannot know
-//! the numbers in the frame. This end limits the rate of other reports, and only asks the peer
-//! after one of them.
+//! An attacker that knows the addresses of both ends can forge such reports. If a report quotes a
+//! frame that this end sent, it counts as proven, because a host that is not on the path cannot
+//! know the numbers in the frame. All other reports are without proof. This end limits their rate,
+//! and after such a report it only asks the peer.
 
 use delivery::{Evidence, Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -65,8 +65,8 @@ impl Engine {
 
     //= protocol.md: report.6
     /// Informs all connections that nothing listens at an address, after one connection has found
-    /// this. The other connections do not ask, because networks report only a few refusals a
-    /// second.
+    /// this out by its questions. The other connections ask no questions of their own, because
+    /// networks report only a few refusals a second.
     #[cold]
     fn on_address_dead(&mut self, now: Instant, place: (LinkId, PeerAddr)) {
         self.each_at(place, Which::All, |parts, connection| {
@@ -139,8 +139,8 @@ enum Which {
 impl Parts<'_> {
     //= protocol.md: report.3
     /// Handles a proven report about `packet`, or about the newest packet if `packet` is `None`.
-    /// Returns whether the report shows for the first time that nothing listens at the address of
-    /// an established connection.
+    /// Returns true if the report shows for the first time that nothing listens at the address, and
+    /// the connection is established.
     fn on_proven(
         &mut self,
         now: Instant,

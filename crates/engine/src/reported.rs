@@ -4,7 +4,8 @@
 use semantics::Inbound;
 use wire_edge::{MessageNumber, OperationNumber};
 
-/// The last reports in ack sections, without the acknowledgements of packets.
+/// What this end last reported to its peer about deliveries and receives. (Ack sections contain
+/// these reports. The acknowledgements of packets are stored elsewhere.)
 #[derive(Debug)]
 pub(crate) struct Reported {
     /// The number of the first operation that this end has not reported as delivered.
@@ -13,8 +14,8 @@ pub(crate) struct Reported {
     credit: MessageNumber,
     /// Whether this end must send a report even if it has no packet to acknowledge.
     must_report: bool,
-    /// Whether the peer has asked for news: for a report of deliveries and credits. The answer uses
-    /// every link, because one link may lose all frames to the peer.
+    /// Whether the peer has asked for a report of deliveries and credits. The answer uses every
+    /// link, because one link may lose all frames to the peer.
     is_asked: bool,
 }
 
@@ -48,13 +49,14 @@ impl Reported {
         self.must_report
     }
 
-    /// Handles a question of the peer for news. If the connection has several links
-    /// (`has_several`), the answer uses all of them.
+    /// Handles the peer's question for a report of deliveries and credits. `has_several` says
+    /// whether the connection has several links. If it has, the answer uses all of them.
     pub(crate) const fn on_question(&mut self, has_several: bool) {
         self.is_asked = has_several;
     }
 
-    /// Returns whether the peer has asked for news and the answer must use every link.
+    /// Returns whether the peer has asked for a report of deliveries and credits, and the answer
+    /// must use every link.
     #[inline]
     pub(crate) const fn is_asked(&self) -> bool {
         self.is_asked

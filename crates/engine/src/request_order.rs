@@ -1,5 +1,4 @@
-//! The furthest byte in the peer's requests so far. If a fragment lies before this byte, the
-//! fragment is out of order.
+//! The furthest byte in the peer's requests so far. A fragment before this byte is out of order.
 
 use wire_edge::OperationNumber;
 

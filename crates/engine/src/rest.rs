@@ -5,10 +5,10 @@
 //! bytes. The engine compresses a connection when nothing has happened on it for
 //! [`EngineConfig::rest_ns`](crate::EngineConfig::rest_ns).
 //!
-//! The compressed form is exact, so the connection later continues with the same state. When the
-//! engine takes a connection out of the table, the connection is expanded. The engine keeps the
-//! memory of a connection that it has compressed, and uses it for the next connection that it
-//! expands. So only compression allocates, and only for the compressed form.
+//! The compressed form is exact, so the connection later continues with the same state. The engine
+//! expands a connection when it takes the connection out of the table. The engine keeps the memory
+//! of a connection that it has compressed, and uses it for the next connection that it expands. So
+//! expansion allocates nothing, and compression allocates only the compressed form.
 
 use std::sync::Arc;
 
@@ -46,14 +46,14 @@ struct Rare {
 
 impl Connection {
     /// Returns the time of the first timer of a connection [at rest](Connection::is_at_rest). At
-    /// that time, the compressed state ends.
+    /// that time, the engine expands the connection.
     pub(crate) fn rest_ends_at(&self) -> Instant {
         let challenges = self.paths().iter().map(Path::challenge_at);
         challenges.fold(self.liveness().ask_at().min(self.join_deadline()), Instant::min)
     }
 
-    /// Compresses a connection [at rest](Connection::is_at_rest). After this call, the caller may
-    /// use only the memory of `self`.
+    /// Compresses a connection [at rest](Connection::is_at_rest). After this call, `self` contains
+    /// no valid state, and the caller may only reuse its memory.
     pub(crate) fn rest(&mut self, limits: InboundLimits) -> Resting {
         debug_assert!(self.is_at_rest(), "packing loses nothing that is pending");
         let bytes = self.pack();
@@ -74,8 +74,8 @@ impl Connection {
 
 impl Resting {
     /// Returns the connection in its state before the compression, but without its receives. The
-    /// receives stay in `self` until [`Resting::wake`]. The links of the connection use the memory
-    /// of `paths`, which is empty.
+    /// receives stay in `self` until [`Resting::wake`]. `paths` contains no links; the links of the
+    /// connection use the memory of `paths`.
     pub(crate) fn read(
         &self,
         handle: ConnectionHandle,
@@ -88,8 +88,8 @@ impl Resting {
         connection
     }
 
-    /// Returns the connection in its state before the compression. The links of the connection use
-    /// the memory of `paths`, which is empty.
+    /// Returns the connection in its state before the compression. `paths` contains no links; the
+    /// links of the connection use the memory of `paths`.
     pub(crate) fn wake(
         mut self,
         handle: ConnectionHandle,

@@ -1,9 +1,9 @@
-//! Schedules the repetition of a handshake frame, a Close or a question for news until an answer
-//! arrives.
+//! Schedules the repetition of a handshake frame, of a Close, or of a question for a report of
+//! deliveries and credits, until an answer arrives.
 
 use delivery::Instant;
 
-/// The time of the next repetition, and the number of transmissions after the last success.
+/// The time of the next transmission, and the number of transmissions since the last answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retry {
     at: Instant,
@@ -38,7 +38,8 @@ impl Retry {
         self.at = self.at.max(until);
     }
 
-    /// Suspends the repetition until a call schedules it again. Does not change the count.
+    /// Suspends the repetition until another call schedules a transmission. Does not change the
+    /// count.
     pub(crate) const fn pause(&mut self) {
         self.at = Instant::NEVER;
     }
@@ -63,7 +64,7 @@ impl Retry {
         self.at == Instant::NEVER
     }
 
-    /// Returns the number of transmissions after the last success.
+    /// Returns the number of transmissions since the last answer.
     pub(crate) const fn count(&self) -> u8 {
         self.count
     }

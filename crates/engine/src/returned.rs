@@ -1,5 +1,5 @@
-//! Collects the fates of the frames of a link: an acknowledgement or a timeout finds that frames
-//! were acknowledged or lost.
+//! Collects the fates of the frames of a link, when an acknowledgement or a timeout shows that
+//! frames were acknowledged or lost.
 
 use delivery::Fate;
 use semantics::{Carried, CarriedKind};
@@ -14,8 +14,8 @@ pub(crate) struct Returned {
     pub(crate) control: LostControl,
     /// Number of data frames declared lost.
     pub(crate) data_lost: u64,
-    /// Number of packets declared lost. `spurious_losses` counts packets that arrived although
-    /// they had been declared lost.
+    /// Number of packets declared lost. `spurious_losses` is the number of packets that were
+    /// declared lost earlier and are acknowledged now.
     pub(crate) packets_lost: u64,
     pub(crate) spurious_losses: u64,
     /// Whether the acknowledgement covers a packet that was not acknowledged before.

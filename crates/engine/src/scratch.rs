@@ -23,12 +23,12 @@ use crate::tails::Tails;
 /// memory. Several engines in one process can use the same scratch memory if the process calls one
 /// engine at a time.
 ///
-/// After acknowledgements are written, the next frame carries them. Later frames do not repeat
-/// them.
+/// When the engine has written acknowledgements into the scratch memory, the next frame carries
+/// them. Later frames do not repeat them.
 #[derive(Debug)]
 pub struct Scratch {
     batch: Batch,
-    /// Batches of a connection with several links, by position of the link.
+    /// The batches of the other links, if a connection has several links, by position of the link.
     spare_batches: Vec<Batch>,
     acks: AckBytes,
     /// Fragments that the engine deferred to the end of the batch.
@@ -170,8 +170,8 @@ impl Scratch {
         batch.purpose = frame.purpose;
         let outside = append_body(out, start, &frame.body)?;
         let bytes = (out.len() - start) as u32 + outside.len;
-        // The source of a local operation does not change until the operation is complete. In
-        // contrast, the memory that a peer reads may change right after the read.
+        // The source of a write or send of this end does not change until the operation is
+        // complete. In contrast, the memory that a peer reads may change right after the read.
         if matches!(
             frame.header,
             Header::Write { .. } | Header::Send { .. } | Header::SendInvalidate { .. }
@@ -257,7 +257,8 @@ impl Scratch {
 #[derive(Debug)]
 struct Batch {
     frames: TxBatch,
-    /// The offset of the open frame, or [`NONE_OPEN`] if no frame is open; then the frame's flags.
+    /// The offset of the open frame, or [`NONE_OPEN`] if no frame is open. `flags` contains the
+    /// flags of the open frame.
     open_at: u32,
     flags: Flags,
     /// The purpose of all frames of the batch.

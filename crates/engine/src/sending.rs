@@ -15,8 +15,8 @@ use crate::returned::Returned;
 
 /// The sending half of a link, and the size of its frames.
 ///
-/// Congestion control counts in frames of this size. Therefore a change of the size must be passed
-/// to both `half` and `mtu`.
+/// Congestion control counts in frames of this size. Therefore every change of the size must reach
+/// both `half` and `mtu`.
 #[derive(Debug)]
 pub(crate) struct Sending {
     half: SendHalf<Carried>,
@@ -85,8 +85,8 @@ impl Sending {
         self.probes_allowed > 0
     }
 
-    /// Allows the link to send one frame although the window is closed. A second call before that
-    /// frame is sent has no effect.
+    /// Allows the link to send one frame although the window is closed. Has no effect if the link
+    /// has such a permission already.
     pub(crate) fn allow_probe(&mut self) {
         self.probes_allowed = self.probes_allowed.max(1);
     }
@@ -120,8 +120,8 @@ impl Sending {
         self.unasked = 0;
     }
 
-    /// Calls [`SendHalf::begin_train`], because the link sends data after a silence, or because
-    /// this end answers the peer with data.
+    /// Calls [`SendHalf::begin_train`]. The caller does this if the link sends data after a
+    /// silence, or if this end answers the peer with data.
     pub(crate) const fn begin_train(&mut self, now: Instant) {
         self.half.begin_train(now);
     }
@@ -172,8 +172,8 @@ impl Sending {
         }
     }
 
-    /// Handles the last `frames` frames, if the driver does not know whether it sent them. Passes
-    /// their contents to `back`, newest first.
+    /// Takes back the contents of the last `frames` frames, if the driver does not know whether it
+    /// sent them. Passes the contents to `back`, newest first.
     pub(crate) fn disown(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -244,8 +244,9 @@ impl Sending {
     }
 
     //= protocol.md: again.2
-    /// Returns the content of the oldest frame in flight, for retransmission after a probe timeout.
-    /// Also returns whether the size of frames may be the cause of the timeout.
+    /// Returns the content of the oldest frame in flight that is not a probe of the path MTU, for
+    /// retransmission after a probe timeout. Also returns whether the size of frames may be the
+    /// cause of the timeout.
     ///
     /// Returns `None` if only a probe of the path MTU was in flight. Such a probe often gets no
     /// answer, because it may be too big for the path.
@@ -350,8 +351,9 @@ fn send_config(
 const MEMORY_WINDOW_FRAMES: u32 = 256;
 
 /// Shortest probe timeout over shared memory, in nanoseconds. The kernel may give the processor to
-/// other processes for some milliseconds at a time. The timeout need not detect the end of the
-/// peer's process, because the socket of that process reports its end immediately.
+/// other processes for some milliseconds at a time. The timeout may be this long, because it need
+/// not detect the end of the peer's process: the socket of that process reports its end
+/// immediately.
 const MEMORY_PROBE_NS: u64 = 50_000_000;
 
 #[cfg(test)]

@@ -12,12 +12,13 @@ use crate::path::Path;
 use crate::scratch::BATCH_BYTES_MAX;
 use crate::transmit::may_send;
 
-/// The frames that one link gets in one turn.
+/// The share of one link: the frames that the link gets in one turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     frames: usize,
     bytes: u32,
-    /// Number of frames, over all links, that were cut before the first frame of this share.
+    /// Number of frames, over all links, that were cut in this turn before the first frame of this
+    /// share.
     first: usize,
     /// Whether the first frame of this share carries the acknowledgements.
     acks: bool,
@@ -35,7 +36,7 @@ struct Spread {
     has_long: bool,
     /// Position of the link that got the last frame.
     last: usize,
-    /// Whether the last frame is a whole operation.
+    /// Whether the last frame contains a whole operation.
     alone: bool,
 }
 
@@ -49,16 +50,17 @@ impl Spread {
     /// * A network may let a whole burst pass immediately, for instance by a token bucket. The
     ///   frames of such a burst then overtake the frames of the other links.
     ///
-    /// If the round trips of the links differ much, frames arrive out of order in any case. Then
-    /// shares are larger, because larger shares leave fewer gaps.
+    /// If the round trips of the links differ much, frames arrive out of order in any case. In that
+    /// case, shares are larger, because larger shares leave fewer gaps at the receiver.
     ///
-    /// With segmentation offload, each batch has a cost, whatever its length. So shares are large.
-    /// With small shares, two unshaped links would carry less than one of these links alone.
+    /// With segmentation offload, each batch has the same cost, whatever its length. So shares are
+    /// large. With small shares, two links without a rate limit would carry less than one of these
+    /// links alone.
     ///
-    /// Shares follow the long-term rates of the links. The largest recent rate is not suitable,
-    /// because it may come from a burst: by chance it can be twice the rate of an equally fast
-    /// link. If the host is the bottleneck, shares would also determine the recent rates, and so
-    /// preserve themselves.
+    /// Shares are proportional to the long-term rates of the links. The largest recent rate is not
+    /// suitable, for two reasons. It may come from a burst, and can then by chance be twice the
+    /// recent rate of an equally fast link. And if the host is the bottleneck, the shares determine
+    /// the recent rates, so that unequal shares would preserve themselves.
     fn share_bytes(&self, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
         let rate = path.send().estimate().carried().unwrap_or(0);
         let burst = rate.saturating_mul(self.turn_ns) / 1_000_000_000;
@@ -74,8 +76,8 @@ impl Spread {
         burst.max(least).min(BATCH_BYTES_MAX)
     }
 
-    /// Returns the position of the share whose first frame was cut first. Returns `None` if no
-    /// share is left.
+    /// Returns the position of the link whose share begins with the frame that was cut first.
+    /// Returns `None` if no share is left.
     fn first_share(&self) -> Option<usize> {
         let shares = self.shares.iter().enumerate().filter(|(_, share)| share.frames > 0);
         shares.min_by_key(|(_, share)| share.first).map(|(position, _)| position)
@@ -83,11 +85,11 @@ impl Spread {
 }
 
 impl Parts<'_> {
-    /// Cuts frames for all links, and passes each link its batch. Each frame goes to the link that
-    /// would deliver it first.
+    /// Cuts operations into frames for all links, and passes each link its batch. Each frame goes
+    /// to the link that would deliver it first.
     ///
-    /// The engine cuts the frames of a turn in the order in which they should arrive, independently
-    /// of their batches. So frames do not overtake each other because batches are large.
+    /// The engine cuts the frames of a turn in the order in which they should arrive, whatever
+    /// batch they belong to. So large batches do not make frames overtake each other.
     #[inline(never)]
     pub(crate) fn spread(
         &mut self,
@@ -130,8 +132,8 @@ impl Parts<'_> {
             Ok(()) => self.emit_shares(now, connection, spread, emit),
             Err(fault) => {
                 self.take_back_shares(connection, spread);
-                // It can happen that no frame was cut that could carry the written
-                // acknowledgements. Report them later.
+                // There may be no frame that can carry the written acknowledgements. In that case,
+                // report them later.
                 connection.reported_mut().report_if(true);
                 self.local_memory_gone(now, connection, fault);
                 Sent::Failed
@@ -139,7 +141,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Reverses the cutting of all frames of the turn. The engine has not passed any of them to a
+    /// Takes back all frames that were cut in this turn. The engine has not passed any of them to a
     /// driver.
     #[cold]
     fn take_back_shares(&mut self, connection: &mut Connection, mut spread: Spread) {
@@ -151,8 +153,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Cuts frames until the scheduler decides to wait, a batch is full, or nothing is left to
-    /// send.
+    /// Cuts operations into frames until the scheduler decides to wait, a batch is full, or nothing
+    /// is left to send.
     fn fill(
         &mut self,
         now: Instant,
@@ -213,7 +215,8 @@ impl Parts<'_> {
         Ok(())
     }
 
-    /// Returns the position of the link for the next frame.
+    /// Returns the position of the link for the next frame; `None` if no link should get a frame
+    /// now.
     fn choose(
         &self,
         now: Instant,
@@ -234,7 +237,7 @@ impl Parts<'_> {
         chosen.filter(|&link| may_send(now, &connection.paths()[link]))
     }
 
-    /// Passes each link its batch. If a driver does not accept a frame, the engine sends the frame
+    /// Passes each link its batch. If a driver does not accept some frames, the engine sends them
     /// in the next batch.
     fn emit_shares(
         &mut self,
@@ -245,12 +248,12 @@ impl Parts<'_> {
     ) -> Sent {
         let mut outcome = Sent::Nothing;
         let nothing_left = !connection.outbound().wants_to_send();
-        // If a link has room left, the scheduler gave it no more frames, or the link had its full
-        // share. The number of frames that the link delivers then shows how many frames it was
-        // given, and not the rate of the link.
+        // A link may still have room: because the scheduler gave it no more frames, or because it
+        // had its full share. The number of frames that such a link delivers shows only how many
+        // frames it was given, and not its rate.
         //
-        // But if frames have waited on a link for long, that link is the bottleneck. Check all
-        // links, because this turn may have given some of them no frame.
+        // But if frames have waited on a link for a long time, that link is the bottleneck. Check
+        // all links, because this turn may have given some of them no frame.
         for path in connection.paths_mut() {
             let full = path.send().window_left(now) < u32::from(path.frame_bytes());
             let waits = path.send().estimate().waits_long(u32::from(path.frame_bytes()));
@@ -260,8 +263,8 @@ impl Parts<'_> {
         while let Some(position) = spread.first_share() {
             let share = core::mem::take(&mut spread.shares[position]);
             self.scratch.exchange(position);
-            // The last frame on each link asks for an acknowledgement. Any of these frames may be
-            // the last one that arrives.
+            // The last frame on each link asks for an acknowledgement, because any of these frames
+            // may be the last one that arrives.
             if !spread.alone {
                 self.ask_if_last(connection);
             }
@@ -294,9 +297,9 @@ fn count_idle(now: Instant, connection: &mut Connection, spread: &Spread) {
 
 /// Returns how long the batches of one turn should keep the links busy, in nanoseconds.
 ///
-/// A turn costs a host the same for any number of frames, and sends at least one frame on each
-/// link. If a slow link already has a queue, one frame takes long on it. The other links then get
-/// as many bytes as they transmit in that time.
+/// A turn has the same cost for a host, however many frames it sends, and it sends at least one
+/// frame on each link. If a slow link already has a queue, one frame takes a long time on it. In
+/// that case, the other links get as many bytes as they transmit in that time.
 fn turn_ns(paths: &[Path]) -> u64 {
     let frame_ns = |path: &Path| {
         let (estimate, frame_bytes) = (path.send().estimate(), path.frame_bytes());

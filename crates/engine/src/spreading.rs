@@ -2,14 +2,13 @@
 
 use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulerState, SchedulingPolicy, next};
 
-/// The scheduler of a connection, and its record of earlier frames. Identifies a link by its
-/// position. A position stays valid until a link is [removed](Self::on_positions_shifted).
+/// The scheduler of a connection, and its record of earlier frames. Links are identified by their
+/// positions. A position stays valid until a link is [removed](Self::on_positions_shifted).
 #[derive(Debug)]
 pub(crate) struct Spreading {
     /// The scheduler. Only a connection with several links has a scheduler.
     scheduler: Option<Box<SchedulerState>>,
-    /// A link may leave data to better links. This is the time at which to check again whether such
-    /// a link should get data.
+    /// Time at which to check again whether a link should get data that it left to better links.
     again_at: Instant,
     /// The position of the link that got the newest data frame, and the time at which that frame
     /// should arrive. The position is [`LINKS_MAX`] if that link was removed. The time does not
@@ -36,15 +35,15 @@ impl Spreading {
         }
     }
 
-    /// Discards the scheduler's knowledge about the link at `position`.
+    /// Discards the measurements and counts of the scheduler for the link at `position`.
     pub(crate) fn forget(&mut self, position: usize) {
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.forget(position);
         }
     }
 
-    /// Handles the removal of a link. Discards all knowledge of the scheduler, because positions
-    /// have changed.
+    /// Handles the removal of a link. Resets the state of the scheduler for all links, because
+    /// positions have changed.
     pub(crate) fn on_positions_shifted(&mut self) {
         self.arrives_at = (LINKS_MAX, Instant::default());
         if let Some(scheduler) = &mut self.scheduler {
@@ -52,8 +51,8 @@ impl Spreading {
         }
     }
 
-    /// Returns the time at which to check again whether a link that leaves data to better links
-    /// should get data.
+    /// Returns the time at which to check again whether a link should get data that it left to
+    /// better links.
     #[inline]
     pub(crate) const fn again_at(&self) -> Instant {
         self.again_at
@@ -78,7 +77,7 @@ impl Spreading {
     }
 
     /// Records a frame that was cut for the link at `position`. `view` is the state of the link
-    /// after the frame.
+    /// with this frame in its queue.
     pub(crate) fn on_cut(&mut self, position: usize, view: &LinkView) {
         debug_assert!(position < LINKS_MAX, "there is such a link");
         self.arrives_at = (position, view.idle_at.after_ns(view.one_way_ns));
@@ -87,9 +86,10 @@ impl Spreading {
     /// Returns whether the next frame of the link at `position` would arrive at the same time as
     /// the newest frame of another, equally fast link.
     ///
-    /// In that case, chance decides which of the two frames arrives first, and the following frames
-    /// also arrive in pairs. If this function returns true, the caller sends half a frame. After
-    /// this shorter frame, frames of the two links arrive at different times for a long while.
+    /// In that case, chance decides which of the two frames arrives first, and the same happens to
+    /// the frames after them. If this function returns true, the caller sends a frame of half the
+    /// size. After this shorter frame, frames of the two links arrive at different times for a long
+    /// while.
     pub(crate) fn falls_together(
         &mut self,
         views: &[LinkView; LINKS_MAX],
@@ -120,8 +120,8 @@ impl Spreading {
     }
 }
 
-/// After [`Spreading::falls_together`] has returned true, this number of frames must pass until it
-/// may return true again.
+/// Number of frames after which [`Spreading::falls_together`] may return true again, once it has
+/// returned true.
 const STEP_FRAMES: u32 = 32;
 
 #[cfg(test)]

@@ -28,7 +28,8 @@ pub(crate) struct ConnectionTable {
     /// The id of the last look-up, and the index that it returned. The pair saves a look-up,
     /// because consecutive frames often belong to the same connection.
     last: (ConnectionId, u32),
-    /// Memory for compressed connections that the table expands, at most `spare_max` entries.
+    /// Memory that the table reuses when it expands compressed connections, at most `spare_max`
+    /// entries.
     #[expect(clippy::vec_box, reason = "the box is what is kept")]
     spare: Vec<Box<Connection>>,
     spare_max: usize,
@@ -82,7 +83,9 @@ enum Content {
 }
 
 impl ConnectionTable {
-    /// Creates an empty table for an endpoint. `unowned_queue` needs no room for completions.
+    /// Creates an empty table for an endpoint. `unowned_queue` is for connections for which the
+    /// application has not chosen a queue. This queue needs no room for completions, because such
+    /// connections complete nothing.
     pub(crate) fn new(config: &EngineConfig, unowned_queue: Queues) -> Self {
         Self {
             slots: Vec::new(),
@@ -99,8 +102,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: name.1
-    /// Reserves a slot. Returns the handle of the slot's connection, and an id drawn by `random`.
-    /// Returns `None` if the endpoint has the maximum number of connections.
+    /// Reserves a slot for a connection. Returns the handle of the connection, and an id that
+    /// `random` has drawn. Returns `None` if the endpoint has the maximum number of connections.
     pub(crate) fn reserve(
         &mut self,
         mut random: impl FnMut() -> u32,
@@ -132,9 +135,9 @@ impl ConnectionTable {
         }
     }
 
-    /// Takes a connection out of the table. If the connection is compressed, expands it. Later the
-    /// caller [puts it back](ConnectionTable::put) or [releases](ConnectionTable::release) its
-    /// slot.
+    /// Takes a connection out of the table. Returns `None` if the connection is not in the table.
+    /// If the connection is compressed, expands it. Later the caller [puts it
+    /// back](ConnectionTable::put) or [releases](ConnectionTable::release) its slot.
     #[inline]
     pub(crate) fn take(&mut self, index: u32) -> Option<Box<Connection>> {
         let slot = self.slots.get_mut(index as usize)?;
@@ -154,13 +157,14 @@ impl ConnectionTable {
         slot.is_some_and(|slot| slot.generation == handle.generation)
     }
 
-    /// Returns the queue of connections for which the application has not chosen a queue. The queue
-    /// has no room for completions.
+    /// Returns the queue of connections for which the application has not chosen a queue. This
+    /// queue has no room for completions, because such connections complete nothing.
     pub(crate) const fn unowned_queue(&self) -> &Queues {
         &self.unowned_queue
     }
 
     /// Takes the connection with this handle out of the table, like [`ConnectionTable::take`].
+    /// Returns `None` if there is no such connection.
     pub(crate) fn take_handle(&mut self, handle: ConnectionHandle) -> Option<Box<Connection>> {
         if self.has(handle) { self.take(handle.index) } else { None }
     }
@@ -192,8 +196,9 @@ impl ConnectionTable {
         }
     }
 
-    /// Calls `look` with the connection that has this handle. Does not expand a compressed
-    /// connection in the table.
+    /// Calls `look` with the connection that has this handle, and returns the result. If the
+    /// connection is compressed, `look` gets an expanded copy, and the table keeps the compressed
+    /// form.
     pub(crate) fn look<R>(
         &self,
         handle: ConnectionHandle,
@@ -246,7 +251,7 @@ impl ConnectionTable {
         self.last = (ConnectionId(0), u32::MAX);
     }
 
-    /// Returns the index of the connection with this id.
+    /// Returns the index of the connection with this id; `None` if there is no such connection.
     #[inline]
     pub(crate) fn find(&mut self, id: ConnectionId) -> Option<u32> {
         if self.last.0 == id && id != ConnectionId(0) {
@@ -262,7 +267,7 @@ impl ConnectionTable {
         self.used
     }
 
-    /// Returns all indices that are in use or were used earlier.
+    /// Returns the indices of all slots, including slots that are free now.
     pub(crate) fn indices(&self) -> core::ops::Range<u32> {
         0..self.slots.len() as u32
     }

@@ -1,4 +1,5 @@
-//! Fragments that wait for the end of their batch. Each is the last fragment of its operation.
+//! Fragments that wait for the end of their batch. Each of them is the last fragment of its
+//! operation.
 
 use semantics::Carried;
 
@@ -40,7 +41,8 @@ impl Tails {
         self.bytes += frame_bytes;
     }
 
-    /// Returns the fragment at `index`, in the order in which the fragments were cut.
+    /// Returns the fragment at `index`, in the order in which the fragments were cut; `None` if
+    /// there are fewer fragments.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<Carried> {
         self.list.get(index).copied()

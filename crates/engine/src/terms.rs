@@ -16,14 +16,14 @@ use crate::receive_wait::ReceiveWait;
 #[non_exhaustive]
 pub struct Terms {
     /// Whether this end wants a verbs queue pair. The connection is a queue pair if both ends want
-    /// it (protocol.md §5.8). An idle queue pair asks its peer for a sign of life every half
-    /// second, or after [`Grants::keep_alive_ns`].
+    /// a queue pair (protocol.md §5.8). An idle queue pair asks its peer for a sign of life every
+    /// half second, or at the interval [`Grants::keep_alive_ns`].
     pub queue_pair: bool,
     /// Limits that this end grants its peer.
     pub grants: Grants,
-    /// Shared queue from which a queue pair takes its receives. If this is set, the connection
-    /// reserves no places in its completion queues. If the peer wants no queue pair, the connection
-    /// does not use the shared queue.
+    /// Shared queue from which a queue pair takes its receives. If this field is set, the
+    /// connection reserves no places in its completion queues. If the peer wants no queue pair, the
+    /// connection does not use the shared queue.
     pub shared_receives: Option<Arc<SharedReceives>>,
     /// How long the oldest operation of a queue pair waits for a receive of the peer, in
     /// nanoseconds. After that time, the operation fails. `None` means no limit.
@@ -34,7 +34,7 @@ pub struct Terms {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Grants {
-    /// Number of reads and atomics of the peer that this end answers at a time: see
+    /// Maximum number of reads and atomics of the peer that this end answers at a time: see
     /// [`EngineConfig::read_depth`].
     pub read_depth: Option<u16>,
     /// Maximum number of posted receives: see [`EngineConfig::receives_max`].
@@ -44,7 +44,7 @@ pub struct Grants {
     /// Time of silence after which an idle connection asks its peer for a sign of life, in
     /// nanoseconds: see [`EngineConfig::keep_alive_ns`].
     pub keep_alive_ns: Option<u64>,
-    /// Memory for fragments that must wait for earlier operations, in bytes: see
+    /// Memory for fragments of the peer that must wait for earlier operations, in bytes: see
     /// [`EngineConfig::order_pool_bytes`].
     pub order_pool_bytes: Option<u32>,
     /// Maximum rights of the peer on this connection. The peer has a right only if the region also
@@ -89,18 +89,18 @@ pub(crate) struct OwnTerms {
     keep_alive_ns: u64,
     /// Whether this end wants a queue pair.
     wants_queue_pair: bool,
-    /// Whether the connection is a queue pair. It is a queue pair if both ends want this.
+    /// Whether the connection is a queue pair. It is a queue pair if both ends want a queue pair.
     is_queue_pair: bool,
-    /// Shared queue for receives. If the connection becomes a queue pair, it takes its receives
-    /// from this queue.
+    /// Shared queue for receives. If the connection becomes a queue pair, the connection takes its
+    /// receives from this queue.
     shared_receives: Option<Arc<SharedReceives>>,
     /// Whether this connection has asked on behalf of all connections to its peer, and still waits
     /// for an answer of the peer.
     asks_for_all: bool,
     /// State of operations that wait for receives of the peer.
     receive_wait: ReceiveWait,
-    /// Reason and operation of a deferred refusal, which waits until the peer has all earlier
-    /// answers.
+    /// Reason and operation of a deferred Close, with which this end refuses a request of the peer.
+    /// The Close waits until the peer has all earlier answers.
     refused: Option<(CloseReason, OperationNumber)>,
 }
 
@@ -158,7 +158,8 @@ impl OwnTerms {
         self.wants_queue_pair
     }
 
-    /// Returns whether the connection is a queue pair. It is a queue pair if both ends want this.
+    /// Returns whether the connection is a queue pair. It is a queue pair if both ends want a queue
+    /// pair.
     pub(crate) const fn is_queue_pair(&self) -> bool {
         self.is_queue_pair
     }
@@ -180,8 +181,8 @@ impl OwnTerms {
         self.asks_for_all = true;
     }
 
-    /// Ends the question on behalf of all connections, because a frame of the peer has arrived.
-    /// Returns whether this connection had asked such a question.
+    /// Records that the peer has answered the question that this connection asked on behalf of all
+    /// connections, if it asked one. Returns whether it had asked.
     #[inline]
     pub(crate) const fn take_asking_for_all(&mut self) -> bool {
         core::mem::replace(&mut self.asks_for_all, false)
@@ -199,24 +200,27 @@ impl OwnTerms {
         self.receive_wait.set_budget(not_ready_ns);
     }
 
-    /// Stores a refusal. This end sends the refusal after the peer has received all answers.
+    /// Stores the Close with which this end refuses a request of the peer. This end sends the Close
+    /// after the peer has received all earlier answers.
     pub(crate) const fn set_refused(&mut self, close: (CloseReason, OperationNumber)) {
         self.refused = Some(close);
     }
 
-    /// Returns whether a refusal is deferred.
+    /// Returns whether this end has deferred a Close with which it refuses a request of the peer.
     #[inline]
     pub(crate) const fn has_refused(&self) -> bool {
         self.refused.is_some()
     }
 
-    /// Takes the reason and the operation of the deferred refusal.
+    /// Removes the deferred Close, and returns its reason and its operation. Returns `None` if no
+    /// Close is deferred.
     pub(crate) const fn take_refused(&mut self) -> Option<(CloseReason, OperationNumber)> {
         self.refused.take()
     }
 }
 
 /// Time of silence after which a queue pair asks its peer for a sign of life, in nanoseconds. With
-/// this value, a verbs program notices within a second that its peer was killed. A verbs program on
-/// a network adapter notices equally fast, because the peer's kernel reports the end.
+/// this value, a verbs program notices within a second that its peer was killed. With a network
+/// adapter, a verbs program notices this equally fast, because the kernel of the peer reports the
+/// end of the process.
 const QUEUE_PAIR_KEEP_ALIVE_NS: u64 = 500_000_000;

@@ -1,5 +1,6 @@
-//! Handles timers: probe timeouts, repetitions of handshake and Close frames, questions for news,
-//! peers that are silent for too long, and the compression of idle connections.
+//! Handles timers: probe timeouts, repetitions of handshake and Close frames, questions for reports
+//! of deliveries and credits, peers that are silent for too long, and the compression of idle
+//! connections.
 
 use delivery::{Fate, Instant};
 use mem::MemoryAccess;
@@ -35,8 +36,8 @@ impl Engine {
         }
     }
 
-    /// Compresses all idle connections immediately, for a caller that knows that nothing will
-    /// happen on these connections for a while. Visits every connection.
+    /// Compresses all idle connections immediately. The caller knows that nothing will happen on
+    /// these connections for a while. Visits every connection.
     pub fn rest(&mut self) {
         let (connections, mut parts) = self.lend();
         for index in connections.indices() {
@@ -51,7 +52,7 @@ impl Engine {
     }
 
     /// Compresses a connection whose timer has expired, if the connection has no pending work and
-    /// no other timer is due.
+    /// nothing else is due on it. Returns whether it was compressed.
     fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
         let (connections, mut parts) = self.lend();
         let Some(connection) = connections.at(index) else { return false };
@@ -86,8 +87,8 @@ impl Parts<'_> {
             for path in connection.paths() {
                 deadline = deadline.min(path.deadline(now));
             }
-            // If the connection has several links, do not wait for a full batch: other links would
-            // send the waiting frames.
+            // If the connection has several links, do not wait for a full batch. While this link
+            // waited, the other links would send the frames.
             let batches = match connection.paths().as_slice() {
                 [only] => self.offloads(only.link()),
                 _ => false,
@@ -105,7 +106,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: close.2
-    /// Repeats the Close if it is due. After the last repetition, ends the connection.
+    /// Repeats the Close if its repetition is due. After the last repetition, ends the connection.
     pub(crate) fn serve_close(now: Instant, connection: &mut Connection) {
         if !connection.retry().is_due(now) {
             return;
@@ -198,7 +199,8 @@ impl Parts<'_> {
         if path.send().deadline() > now {
             return;
         }
-        // Other links count only if they made progress after this link last made progress.
+        // Other links count only if they made progress after this link began to wait for an
+        // acknowledgement.
         let others_progress = others_at > path.waits_since(now);
         let pools = &mut *self.pools;
         let is_probe_due = path.on_timeout(self.sent, now, &mut |fate, carried| {
@@ -213,7 +215,8 @@ impl Parts<'_> {
         if is_probe_due && !is_question_due {
             self.probe(now, connection, position, others_progress);
             // Send Pings on the other links. Their answers show whether only this link or the whole
-            // peer is silent. The peer needs no memory to answer a Ping.
+            // peer is silent. The peer can answer a Ping even if it has no memory for held
+            // fragments.
             for (other, path) in connection.paths_mut().iter_mut().enumerate() {
                 if other != position && path.may_carry_data() {
                     path.say(PING);
@@ -223,9 +226,9 @@ impl Parts<'_> {
     }
 
     //= protocol.md: again.2
-    /// Handles a probe timeout. The best link retransmits the oldest unacknowledged bytes. If this
-    /// link stays silent while other links answer, the other links retransmit everything that is in
-    /// flight on this link.
+    /// Handles a probe timeout of a link. The best link retransmits the oldest unacknowledged
+    /// bytes. If this link stays silent while other links get answers, the other links retransmit
+    /// everything that is in flight on this link.
     fn probe(
         &mut self,
         now: Instant,
@@ -242,14 +245,15 @@ impl Parts<'_> {
         if let Some(carried) = probe.data {
             outbound.on_returned(self.pools, carried);
             if !outbound.wants_to_send() {
-                // The peer no longer needs these bytes, but this end must still ask the peer for an
-                // answer.
+                // The peer no longer needs the content of the oldest packet, but this end must
+                // still ask the peer for an answer.
                 path.say(PING);
             }
         }
         let index = path.index();
         if !path.may_carry_data() && !sole_hope {
-            // This link got its data while no link was up. Now other links are up, and are faster.
+            // This link got its data while no link was up. Other links are up now, and will deliver
+            // the data faster.
             self.give_up(connection, index);
             return;
         }
@@ -258,8 +262,9 @@ impl Parts<'_> {
     }
 
     //= protocol.md: news.1
-    /// Schedules a question for news. If operations are outstanding but no packet is in flight,
-    /// this end waits for a frame of the peer. That frame may have been lost.
+    /// Schedules a question to the peer for a report of deliveries and credits. If operations are
+    /// outstanding but no packet is in flight, this end waits for such a report, and the frame with
+    /// the report may have been lost.
     fn ask_for_news(now: Instant, connection: &mut Connection) {
         if connection.phase() != Phase::Established {
             return;
@@ -279,8 +284,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: news.1, news.3
-    /// Asks the peer for news. If the limit for questions is exhausted, schedules the question for
-    /// later.
+    /// Asks the peer for a report of deliveries and credits. If the rate limit for questions is
+    /// exhausted, schedules the question for later.
     fn ask_now(&mut self, now: Instant, connection: &mut Connection) {
         if let Err(until) = self.questions.may_ask(now) {
             return connection.retry_mut().set(until);
@@ -298,8 +303,8 @@ impl Parts<'_> {
         self.replies.trim();
     }
 
-    /// Sets the timer that compresses a connection again, after a step that took the connection out
-    /// of the table and left it without work.
+    /// Sets the timer that compresses a connection. The caller calls this after a step that took
+    /// the connection out of the table and left it without work.
     pub(crate) fn rest_later(&mut self, connection: &Connection) {
         let index = connection.handle().index;
         let rests_at = self.turn_at.after_ns(self.config.rest_ns);
@@ -314,12 +319,12 @@ impl Parts<'_> {
 const CHALLENGES_MAX: u8 = 6;
 /// Pause before this end repeats the Close, in nanoseconds. The pause doubles with each repetition.
 const CLOSE_RETRY_NS: u64 = 20_000_000;
-/// Number of transmissions of the Close after which the peer counts as gone. They take 620 ms in
-/// all.
+/// Number of transmissions of the Close after which the peer counts as gone. Together with their
+/// pauses, they take 620 ms.
 const CLOSE_TRIES: u8 = 5;
-/// Pause before this end asks the peer for news, in nanoseconds. The pause doubles after each
-/// answer without news.
+/// Pause before this end asks the peer for a report of deliveries and credits, in nanoseconds. The
+/// pause doubles after each answer that reports nothing new.
 const NEWS_NS: u64 = 1_000_000;
-/// Longest pause between questions for news, in nanoseconds. The protocol also uses this pause
-/// while the receiver is not ready (protocol.md §5.5).
+/// Longest pause between questions for a report of deliveries and credits, in nanoseconds. The
+/// protocol also uses this pause while the receiver is not ready (protocol.md §5.5).
 const NEWS_NS_MAX: u64 = 20_000_000;

@@ -73,8 +73,8 @@ impl Engine {
             }
         }
         if parts.links.has_refused() {
-            // The connection that the engine serves first may use all room of a link. So begin the
-            // next turn with another connection.
+            // The connection that the engine serves first may use all room of a link. Therefore the
+            // next turn begins with another connection.
             parts.agenda.rotate();
         }
         more |= parts.send_replies(emit);
@@ -142,13 +142,13 @@ impl Parts<'_> {
                 self.on_answer_for_all(now, connection);
             }
         }
-        // A posted operation may complete immediately. A queue pair may have to close because of
-        // such a completion.
+        // An operation that was posted after the last turn may have completed immediately. If its
+        // completion was lost, or if it failed, a queue pair may have to close.
         self.end_if_over(now, connection);
         match connection.phase() {
             Phase::Connecting | Phase::Accepted => {
                 // Many connections may be in set-up at the same time. If the list of replies is
-                // full, send the replies now, because a full list drops further replies.
+                // full, it drops further replies, so send the waiting replies now.
                 if self.replies.is_full() && self.send_replies(emit) {
                     return Served::Blocked;
                 }
@@ -174,8 +174,8 @@ impl Parts<'_> {
         }
         match connection.silent_since(now, self.config) {
             Some(since) => connection.liveness_mut().on_waiting(since),
-            // The engine may have stopped waiting without an answer, for instance after it lost a
-            // probe of the path MTU. In that case, this end waits for nothing.
+            // This end waits for nothing any more, even though it got no answer, for instance
+            // because a probe of the path MTU was lost.
             None => connection.liveness_mut().on_progress(None),
         }
         if sent { served } else { Served::Blocked }
@@ -306,8 +306,8 @@ impl Parts<'_> {
         Ok(alone && !has_tails)
     }
 
-    /// Makes the last frame of the batch ask for an acknowledgement, if this end has nothing to
-    /// send after it.
+    /// Makes the last frame of the batch ask for an acknowledgement, if this end has no data left
+    /// to send.
     pub(crate) fn ask_if_last(&mut self, connection: &mut Connection) {
         let asks = self.config.asking == Asking::Spaced && !connection.outbound().wants_to_send();
         if asks {
@@ -376,7 +376,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Sends answers to strangers. Returns true if some answers wait for a full link.
+    /// Sends answers to strangers. Returns true if some answers must wait because a link is full.
     fn send_replies(&mut self, emit: Emit<'_>) -> bool {
         let Self { replies, scratch, links, .. } = self;
         replies.offer(|reply| {
@@ -395,9 +395,9 @@ impl Parts<'_> {
     }
 }
 
-/// Returns the link that carries all data if there is no choice: the only link, or the link of
-/// shared memory. Shared memory is never slower than links through the kernel, because all links
-/// between two processes of one host use the same processors.
+/// Returns the position of the link that carries all data, if there is no choice: the only link, or
+/// the link over shared memory. Shared memory is never slower than a link through the kernel,
+/// because both links between two processes of one host use the same processors.
 #[inline]
 fn only_position(connection: &Connection) -> Option<usize> {
     let paths = connection.paths().as_slice();

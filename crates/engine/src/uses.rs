@@ -6,8 +6,7 @@ use crate::engine::Engine;
 
 impl Engine {
     /// Calls `visit` with each region that operations, receives and datagrams use. May visit the
-    /// same region several times. Does not visit the regions of receives in shared queues that no
-    /// connection has taken yet.
+    /// same region several times. Omits receives in a shared queue until a connection takes them.
     ///
     /// Visits every record and every connection. [`Engine::visited_count`] returns their number.
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {

@@ -1,9 +1,9 @@
 //! Records the addresses of peers at which this end has recently asked for a sign of life, and
-//! which of the peers answered.
+//! which of these peers answered.
 //!
 //! Queue pairs ask often, and many of them have the same peer. So one queue pair asks on behalf of
-//! all. If this queue pair finds that the peer is gone, the engine informs all of them
-//! (protocol.md: report.6), because networks do not report a refusal to each queue pair.
+//! all queue pairs with this peer. If it finds that the peer is gone, the engine informs all of
+//! them (protocol.md: report.6), because networks do not report a refusal to each queue pair.
 
 use std::collections::HashMap;
 
@@ -21,26 +21,27 @@ pub(crate) struct Watch {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
-    /// When this end asked the oldest unanswered question.
+    /// Time of the oldest question that the peer has not answered.
     asked_at: Option<Instant>,
-    /// When a peer last answered a question.
+    /// Time at which the peer last answered a question.
     answered_at: Option<Instant>,
 }
 
-/// The action of a connection whose peer was silent for a while.
+/// What a connection does if its peer was silent for a while.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Question {
     /// The connection asks.
     Ask,
-    /// Another connection asks now, or has received an answer. This connection decides again at
-    /// this time.
+    /// Another connection has asked and waits for the answer, or has received an answer recently.
+    /// This connection decides again at this time.
     Await(Instant),
 }
 
 impl Watch {
     //= protocol.md: silence.4
-    /// Decides whether a connection with links to these places asks now. If another connection has
-    /// received an answer, the answer is valid for `lasts_ns` nanoseconds.
+    /// Decides whether a connection with links to these addresses asks now. If another connection
+    /// has received an answer, the answer is valid for `lasts_ns` nanoseconds for this connection,
+    /// too.
     pub(crate) fn judge(
         &self,
         now: Instant,
@@ -82,8 +83,8 @@ impl Watch {
 }
 
 /// How long other connections wait for the answer to a question, in nanoseconds. In this time, a
-/// question can cross a continent and return, and the engine can detect an address without a
-/// listener.
+/// question can cross a continent and its answer can return. The time is also enough for the engine
+/// to detect that an address has no listener.
 const ANSWER_WAIT_NS: u64 = 100_000_000;
 
 /// How long a place without questions stays in the list, in nanoseconds.

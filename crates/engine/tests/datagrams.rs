@@ -1,5 +1,5 @@
-//! Datagrams between ports of two endpoints: which datagrams arrive, which are dropped, and which
-//! wait.
+//! Tests of datagrams between ports of two endpoints: which datagrams arrive, which are dropped,
+//! and which wait.
 
 mod pair;
 

@@ -1,5 +1,5 @@
-//! Flow control, operations whose memory is gone or not accessible, and drivers that accept only a
-//! part of a batch.
+//! Tests of flow control, of operations whose memory is gone or not accessible, and of drivers that
+//! accept only a part of a batch.
 
 mod pair;
 

@@ -1,4 +1,4 @@
-//! Drivers that are full and accept no frames for a while.
+//! Tests of drivers that are full and accept no frames for a while.
 
 mod pair;
 
@@ -20,7 +20,7 @@ fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
     // that the link is full.
     pair.write(1, 200_000, 8, 2);
     pair.run_until(1_000_000, "the other host cannot send its frames", |pair| pair.hosts[1].more);
-    // If a timer lies in the past, time stops. The test network panics in that case.
+    // If a timer lies in the past, time does not advance. The test network panics in that case.
     pair.run_for(500_000);
     assert!(pair.hosts[1].engine.poll_timeout() > pair.now, "its driver would spin");
     pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));

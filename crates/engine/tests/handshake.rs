@@ -1,4 +1,4 @@
-//! Connection set-up, and replies to strangers (protocol.md §4).
+//! Tests of connection set-up, and of replies to strangers (protocol.md §4).
 
 mod pair;
 
@@ -145,7 +145,7 @@ fn one_host_cannot_take_the_place_of_all_requests() {
         |pair: &mut Pair, link, count| (0..count).filter(|_| request(pair, link)).count();
     assert_eq!(requests(&mut pair, 0, 20), 4);
     assert_eq!(requests(&mut pair, 1, 1), 1, "another host has its own share");
-    // Whether the application accepts or rejects a request, there is room for another request.
+    // After the application has accepted or rejected a request, there is room for another request.
     let waiting = |event: &Event| match event {
         Event::Requested { connection, .. } => Some(*connection),
         _ => None,
@@ -233,7 +233,8 @@ fn a_limit_of_connections_holds_and_frees_itself() {
     for host in &mut pair.hosts {
         host.events.clear();
     }
-    // The first host has reached its own limit, so restart it. After that, the second host rejects.
+    // The first host has reached its own limit of connections, so restart it. After that, only the
+    // limit of the second host applies, and the second host rejects the request.
     pair.restart(0, 99);
     pair.connect();
     pair.run_for(100_000_000);
@@ -351,7 +352,8 @@ fn a_restarted_peer_is_noticed_at_the_next_frame() {
     }
 }
 
-/// No packet is in flight, so this end can only send a question for news.
+/// No packet is in flight, so this end can only ask the peer for a report of deliveries and
+/// credits.
 #[test]
 fn a_peer_that_restarts_before_its_answer_arrives_is_noticed() {
     let mut pair = Pair::connected(1);

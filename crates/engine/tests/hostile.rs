@@ -1,4 +1,5 @@
-//! Attacks by peers and strangers, and the limits of the damage (protocol.md §4.5, §7.3, §8).
+//! Tests of attacks by peers and strangers, and of the limits of the damage (protocol.md §4.5,
+//! §7.3, §8).
 
 mod pair;
 

@@ -1,4 +1,4 @@
-//! The memory and the processor time that an idle connection costs.
+//! Tests of the memory and the processor time that an idle connection costs.
 
 mod pair;
 

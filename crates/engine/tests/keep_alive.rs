@@ -1,4 +1,4 @@
-//! Changes that idle connections detect (protocol.md §4.3, §7.7).
+//! Tests of the changes that idle connections detect (protocol.md §4.3, §7.7).
 
 mod pair;
 
@@ -9,9 +9,10 @@ use pair::{Host, Pair};
 use semantics::{AccessFault, OperationError, Request};
 use wire_edge::{CloseReason, Control, Header, LinkStatus, control_messages, decode};
 
-/// Pause between the questions of an idle connection, in nanoseconds. Also the silence after a
-/// question that ends the connection, in nanoseconds.
+/// Pause between the questions of an idle connection, in nanoseconds.
 const KEEP_ALIVE_NS: u64 = 30_000_000_000;
+/// Longest silence of the peer after a question, in nanoseconds. A longer silence ends the
+/// connection.
 const SILENCE_NS: u64 = 5_000_000_000;
 
 /// Returns the number of frames on the wire in the next `ns` nanoseconds.
@@ -37,7 +38,7 @@ fn an_idle_connection_goes_on_and_costs_little() {
     for links in 1..4_u8 {
         let mut pair = Pair::connected(links);
         pair.run_for(10_000_000_000);
-        // Each end asks at most every 30 s on each link, and each question causes one answer.
+        // Each end asks at most once in 30 s on each link, and each question causes one answer.
         let most = 20 * 2 * u64::from(links) * 2;
         let frames = frames_in(&mut pair, 20 * KEEP_ALIVE_NS);
         assert!((20..=most).contains(&frames), "{frames} frames on {links} links");

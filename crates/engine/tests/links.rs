@@ -1,4 +1,4 @@
-//! Links that join, fail, come back, and differ in their properties (protocol.md §7).
+//! Tests of links that join, fail, come back, and differ in their properties (protocol.md §7).
 
 mod pair;
 
@@ -47,7 +47,7 @@ fn a_link_that_is_cut_one_way_in_a_transfer_costs_nothing_but_time_and_comes_bac
             println!("host {cut_host} is not heard on link {cut_link}");
             finish(&mut pair, 4_000_000, 1);
             // Over one gigabit link, the transfer takes 34 ms. If a link is cut during the
-            // transfer, it may take up to one second.
+            // transfer, the transfer may take up to one second.
             assert!(pair.now.since_ns(start) < 1_000_000_000, "{cut_host} {cut_link}");
             pair.run_for(1_000_000_000);
             pair.set_up(cut_host, cut_link, true);
@@ -149,8 +149,8 @@ fn links_are_added_and_removed_under_load_again_and_again() {
 fn the_link_of_the_handshake_may_go_before_the_target_knows_that_it_is_accepted() {
     let mut pair = Pair::new(2);
     pair.hosts[1].engine.listen(0);
-    // The first link carries only handshake frames. So nothing on this link shows to the target
-    // that its Accept arrived.
+    // The first link carries only handshake frames. So no frame on this link shows the responder
+    // that its Accept has arrived.
     pair.filter = Box::new(|_, flight| {
         let kind = wire_edge::peek(&flight.bytes).map(|(kind, ..)| kind);
         flight.link != 0 || kind == Ok(wire_edge::Kind::Handshake)
@@ -473,8 +473,8 @@ fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_take
     });
 }
 
-/// Acknowledgements of small frames restart every timeout, so only their contents can show that
-/// large frames are lost.
+/// Acknowledgements of small frames restart every timeout. So no timeout shows that large frames
+/// are lost, and only the content of the acknowledgements can show it.
 #[test]
 fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_trips() {
     for truth in [1472, 4100] {

@@ -1,5 +1,5 @@
-//! Services that have moved. A peer that learns the new place of a service asks there, but follows
-//! only one redirection.
+//! Tests of services that have moved. A peer that learns the new place of a service asks there, but
+//! follows only one redirection.
 
 mod pair;
 

@@ -1,5 +1,5 @@
-//! Frames of rare kinds that are lost, repeated or changed. No other test covers these frames. Each
-//! test checks one rule of the protocol.
+//! Tests of frames of rare kinds that are lost, repeated or changed. No other test covers these
+//! frames. Each test checks one rule of the protocol.
 
 mod pair;
 
@@ -99,8 +99,8 @@ fn a_frame_from_another_address_than_that_of_its_link_is_dropped() {
 //= protocol.md: control.3
 #[test]
 fn the_responder_ignores_addresses_that_the_initiator_sends() {
-    // The responder has an unused link. On this link, it could try the addresses that the initiator
-    // announced.
+    // The responder has an unused link. On this link, the responder could try the addresses that
+    // the initiator announced.
     let mut pair = Pair::new(2);
     pair.hosts[0].engine.detach_link(LinkId(1));
     pair.hosts[1].engine.listen(0);

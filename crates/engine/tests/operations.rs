@@ -1,4 +1,4 @@
-//! Operations of every kind between two engines.
+//! Tests of operations of every kind between two engines.
 
 mod pair;
 

@@ -1,4 +1,4 @@
-//! Queue pairs: the order in which operations fail, and receives that connections share
+//! Tests of queue pairs: the order in which operations fail, and receives that connections share
 //! (protocol.md §5.8).
 
 mod pair;

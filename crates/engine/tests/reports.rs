@@ -1,4 +1,5 @@
-//! Reports of the network about the addresses of peers, genuine and forged (protocol.md §7.8).
+//! Tests of reports of the network about the addresses of peers, genuine and forged (protocol.md
+//! §7.8).
 
 mod pair;
 
@@ -66,7 +67,8 @@ fn a_peer_that_was_killed_is_noticed_within_a_second() {
             let config = EngineConfig::default().keep_alive_ns(keep_alive_ns);
             let plans = vec![LinkPlan::default(); links];
             let mut pair = Pair::connected_with(&plans, config);
-            // No other timer may expire at the time when the idle connection asks.
+            // Wait until shortly before the keep-alive timer of the idle connection expires. No
+            // other timer expires at that time.
             pair.run_for(2 * SECOND_NS - 100_000_000);
             for context in 0..writes {
                 pair.write(0, 0, 1 << 20, context);
@@ -314,7 +316,7 @@ fn a_forged_size_of_frames_holds_until_it_is_probed() {
     assert_eq!(size(&pair), 9000, "it quotes nothing that was sent");
     let heads = spy(&mut pair, true);
     for _ in 0..30 {
-        // Send the report while the connection is not compressed.
+        // Begin a write, so that the connection is not compressed when the report arrives.
         pair.write(0, 0, 8, 1);
         pair.turn(0);
         too_big(&mut pair, Evidence::Hearsay);

@@ -1,4 +1,4 @@
-//! Compressed connections take little memory, and compression loses no state.
+//! Tests that compressed connections take little memory, and that compression loses no state.
 
 mod pair;
 

@@ -8,8 +8,8 @@ use engine::{Emitted, EngineConfig};
 use pair::{Host, LinkPlan, Pair, address, caps};
 use semantics::{CompletionKind, OperationFlags, Order, Request};
 
-/// Bytes of memory that only one operation uses. The next constant is the number of operations of
-/// each host.
+/// Bytes of memory that only one operation uses. `OPERATIONS` is the number of operations of each
+/// host.
 const PLACE_BYTES: u64 = 16_384;
 const OPERATIONS: u64 = 100;
 

@@ -16,7 +16,7 @@ use semantics::{OperationFlags, Receive, Request, SharedReceives};
 /// each connection has at most one outstanding message.
 const CONNECTIONS: usize = 1000;
 
-/// Messages per connection in a round. The next constant is the number of outstanding messages.
+/// Messages per connection in a round. `IN_FLIGHT` is the number of outstanding messages.
 const MESSAGES: u64 = 40;
 const IN_FLIGHT: u64 = 256;
 

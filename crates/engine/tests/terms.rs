@@ -1,4 +1,5 @@
-//! Settings of a connection: whether the connection is a queue pair, and which limits it grants.
+//! Tests of the settings of a connection: whether the connection is a queue pair, and which limits
+//! it grants.
 
 mod pair;
 

@@ -54,7 +54,7 @@ struct Rig {
 
 const LARGE_BYTES: u32 = 1 << 20;
 const FRAGMENT_BYTES: usize = 1440;
-/// Bytes of a fragment with `FRAGMENT_BYTES` payload bytes and 20 bytes of header.
+/// Room in bytes for a fragment: a payload of `FRAGMENT_BYTES` bytes and a header of 20 bytes.
 const ROOM_BYTES: u32 = FRAGMENT_BYTES as u32 + 20;
 
 impl Rig {

@@ -6,7 +6,8 @@ use wire_edge::CloseReason;
 use crate::{AccessFault, OperationError};
 
 /// Returns the error of the failed operation if the peer closes the connection with `reason`. If a
-/// message fails on a queue pair, its sender and the owner of its receive get different errors.
+/// message fails on a queue pair, the end that sent the message and the end that posted the receive
+/// get different errors.
 pub(crate) const fn error_of_close(reason: CloseReason, queue_pair: bool) -> OperationError {
     match reason {
         CloseReason::MessageTooLong if queue_pair => OperationError::RemoteInvalidRequest,
@@ -23,7 +24,8 @@ pub(crate) const fn error_of_close(reason: CloseReason, queue_pair: bool) -> Ope
 }
 
 //= protocol.md: violation.3
-/// Returns the reason that this side's Close contains if this side rejects the peer's access.
+/// Returns the reason for the Close that this side sends when it rejects an access of the peer with
+/// `error`.
 pub(crate) const fn close_reason_of(error: AccessError) -> CloseReason {
     match error {
         AccessError::Bounds { .. } | AccessError::Unmapped { .. } => CloseReason::OutOfRange,

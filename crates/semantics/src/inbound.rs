@@ -37,15 +37,18 @@ pub(crate) use yielding::STEPS;
 /// Limits that this side grants its peer.
 #[derive(Clone, Copy, Debug)]
 pub struct InboundLimits {
-    /// Number of operations after the last delivered operation that this side tracks.
+    /// Number of operations of the peer that this side tracks, counted from the first operation
+    /// that is not delivered.
     pub operation_window: u32,
-    /// Number of reads and atomics that this side answers at the same time.
+    /// Maximum number of reads and atomics that this side answers at the same time.
     pub read_depth: u16,
-    /// Payload bytes that this side holds for operations that must wait.
+    /// Maximum number of payload bytes that this side holds for operations that must wait for
+    /// earlier operations.
     pub order_pool_bytes: u32,
-    /// Number of receives that can be posted at the same time.
+    /// Maximum number of receives that can be posted at the same time.
     pub receives: u32,
-    /// Rights of the peer. The limits of each region apply in addition.
+    /// Rights of the peer on this connection. The peer has a right only if the region also grants
+    /// it.
     pub rights: Rights,
 }
 
@@ -68,7 +71,7 @@ pub enum Verdict {
     },
 }
 
-/// Cause for which a fragment is refused.
+/// Reason why this side refuses a fragment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
     /// The operation of the fragment lies beyond the window of operations.
@@ -107,34 +110,37 @@ pub struct Inbound {
     /// Slot of the first open operation; [`NIL`] if no operation is open. Open operations form a
     /// list in ascending order. If each frame completes its operation, no operation is ever open.
     head: u32,
-    /// Record that a fragment used last. Fragments that completed their operation at once do not
-    /// count.
+    /// The record that the last fragment used. Fragments that completed their operation at once do
+    /// not count.
     current: u32,
     /// Number of open operations. An open operation has a record.
     open: u32,
-    /// Number of received byte ranges of open operations, without the first range of each.
+    /// Number of received byte ranges of all open operations together. The first range of each
+    /// operation does not count.
     extra_ranges: u32,
     held_bytes: u32,
-    /// Number of blocks of the order pool that hold these bytes.
+    /// Number of blocks of the order pool that hold the `held_bytes` bytes.
     held_blocks: u32,
     /// Number of open operations that have placed bytes before all earlier operations were
     /// delivered.
     placed_early: u32,
     limits: InboundLimits,
     next_message: MessageNumber,
-    /// Whether a delivery waits until the completion queue has room or an answer has finished.
+    /// Whether the next delivery waits for room in the completion queue, for a receive, or for the
+    /// end of an earlier answer.
     stalled: bool,
-    /// Whether the rules of queue pairs apply. The ends have agreed on it.
+    /// Whether the rules of queue pairs apply to this connection, because both ends want a queue
+    /// pair.
     queue_pair: bool,
     /// The region to which the peer wrote last, and the key that it used.
     known: Option<(RemoteKey, Target)>,
     outlet: Outlet,
     pub(crate) receives: Option<Box<ReceiveQueue>>,
-    /// The shared receive queue, with state of this connection; `None` if the connection has its
-    /// own receives.
+    /// The shared receive queue, and what this connection waits for in it; `None` if the connection
+    /// has its own receives.
     share: Option<Box<Share>>,
-    /// The message that ended the connection because of its receive, and the error in the
-    /// completion of that receive.
+    /// The message whose receive caused the end of the connection, and the error in the completion
+    /// of that receive.
     failed: Option<(MessageNumber, OperationError)>,
 }
 
@@ -185,8 +191,8 @@ impl Inbound {
     }
 
     //= protocol.md: operation.4, operation.5, invalidate.3
-    /// Handles a fragment of an operation of the peer. Never allocates memory. If fragments arrive
-    /// in order, each costs one key look-up and one copy.
+    /// Handles a fragment of an operation of the peer. Never allocates memory. A fragment that
+    /// arrives in order costs one key look-up and one copy.
     ///
     /// `header` must be the header of a request. For answers, call [`Outbound::handle_answer`]
     /// instead.
@@ -253,6 +259,8 @@ impl Inbound {
     /// Posts a buffer for the next message that has no receive yet.
     ///
     /// # Errors
+    /// Returns [`PostError`] in these cases:
+    ///
     /// * [`PostError::LocalAccess`] if the memory is not writable.
     /// * [`PostError::ReceiveQueueFull`] if the queue is full.
     /// * [`PostError::CompletionQueueFull`] if there is no room for the completion.
@@ -274,10 +282,10 @@ impl Inbound {
     }
 
     /// Posts a buffer for the next message that has no receive yet. A slot of the status table
-    /// reports the message. There is no completion, so the completion queue needs no room.
+    /// reports the message, and no completion does. Therefore the completion queue needs no room.
     ///
     /// # Errors
-    /// The errors of [`Inbound::post_receive`], without [`PostError::CompletionQueueFull`].
+    /// Returns the errors of [`Inbound::post_receive`], without [`PostError::CompletionQueueFull`].
     pub fn post_followed_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -292,7 +300,7 @@ impl Inbound {
     /// Checks whether [`Inbound::post_followed_receive`] would succeed.
     ///
     /// # Errors
-    /// The errors of [`Inbound::post_followed_receive`].
+    /// Returns the error that [`Inbound::post_followed_receive`] would return.
     pub fn check_followed_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -311,8 +319,8 @@ impl Inbound {
     /// yet. The message fills the pieces one after the other.
     ///
     /// # Errors
-    /// The errors of [`Inbound::post_receive`], and [`PostError::NoListLeft`] if no record for a
-    /// list is free.
+    /// Returns the errors of [`Inbound::post_receive`], and [`PostError::NoListLeft`] if no record
+    /// for a list is free.
     pub fn post_receive_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -345,7 +353,7 @@ impl Inbound {
     /// fails like a receive whose memory was deregistered after posting.
     ///
     /// # Errors
-    /// The errors of [`Inbound::post_receive`].
+    /// Returns the errors of [`Inbound::post_receive`].
     pub fn post_failed_receive(&mut self, length: u32, context: u64) -> Result<(), PostError> {
         self.check_own_receives()?;
         self.outlet.promise()?;
@@ -362,8 +370,9 @@ impl Inbound {
         self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)))
     }
 
-    /// Frees all records and completes all posted receives. If a receive ended the connection, it
-    /// completes with its own error. All other receives complete with `others`.
+    /// Frees all records and completes all posted receives. If a receive caused the end of the
+    /// connection, this receive completes with its own error. All other receives complete with
+    /// `others`.
     pub fn flush(&mut self, pools: &mut Pools, others: OperationError) {
         while self.head != NIL {
             self.close_head(pools);
@@ -437,9 +446,8 @@ impl Inbound {
         pools.incoming.get(self.head).is_some_and(|head| head.number == self.expected)
     }
 
-    /// Handles the first undelivered operation if a single fragment contains all of it. Most small
-    /// operations are like this. The operation gets a record only if it cannot be delivered at
-    /// once.
+    /// Handles a fragment that contains the whole of the first undelivered operation, like most
+    /// small operations. The operation gets a record only if it cannot be delivered at once.
     #[inline]
     fn handle_whole(&mut self, around: &mut Surroundings<'_, '_>, part: &Part<'_>) -> Verdict {
         let Part { number, flags, ref kind, immediate, payload, .. } = *part;
@@ -463,7 +471,8 @@ impl Inbound {
         }
     }
 
-    /// Opens a record for an operation whose bytes are placed but which cannot be delivered yet.
+    /// Opens a record for an operation of one fragment. Its bytes are already placed, but the
+    /// operation cannot be delivered yet.
     #[cold]
     fn open_stalled(&mut self, pools: &mut Pools, part: &Part<'_>) -> Verdict {
         let slot = match self.find_or_open(pools, part.number, part.flags, &part.kind) {
@@ -488,9 +497,9 @@ impl Inbound {
             Err(verdict) => return verdict,
         };
         let verdict = self.accept_part(around, slot, part);
-        // If the end of an operation has not arrived, the operation cannot be complete, and nothing
-        // can be delivered. Its held bytes are placed already, because that happens when the
-        // operation becomes the first undelivered one.
+        // If the end of an operation has not arrived, the operation is not complete, and nothing
+        // can be delivered. No held bytes need to be placed now, because this end placed them when
+        // the operation became the first undelivered one.
         let may_advance = number == self.expected && around.pools.incoming[slot].total.is_some();
         if may_advance && verdict == Verdict::Accepted {
             return self.advance(around);
@@ -591,8 +600,8 @@ impl Inbound {
     }
 
     //= protocol.md: answer.2, fault.1, fault.2
-    /// Returns the verdict on a failed access. If the access belongs to a message, its receive
-    /// caused the failure.
+    /// Returns the verdict on a failed access. If the access belongs to a message, the receive of
+    /// the message caused the failure.
     #[cold]
     fn fault(&mut self, kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
         if self.queue_pair && operation != self.expected {
@@ -613,9 +622,9 @@ impl Inbound {
     }
 }
 
-/// Maximum number of received ranges of open operations, without the first range of each. Twelve
-/// operations that have the maximum number of ranges reach this limit. A frame of a strict write is
-/// compared with all of these ranges.
+/// Maximum number of received ranges of all open operations together, without the first range of
+/// each operation. Twelve operations with the maximum number of ranges reach this limit. The limit
+/// is necessary because each frame of a strict write is compared with all these ranges.
 const EXTRA_RANGES_MAX: u32 = 2048;
 
 /// Checks that a receive may write to `piece`.

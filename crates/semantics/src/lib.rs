@@ -37,8 +37,8 @@ pub use outbound::{
 pub use pools::{PoolUse, Pools, SHARE_BYTES};
 pub use range_set::{Full, RangeSet};
 pub use shared_receives::{SharedReceives, Unfit};
-// Re-exports the types in the interface of this crate, so that users need not name the crate
-// `work`.
+// The interface of this crate contains these types. With this re-export, users need not name the
+// crate `work`.
 pub use work::{
     AccessFault, Arm, Arrival, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Order, Owner,

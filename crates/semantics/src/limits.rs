@@ -1,42 +1,42 @@
 //! The limits of this crate, with the calculations behind them.
 
-/// Default number of operations after the last delivered operation that a target tracks. At 50 M
-/// operations/s, 1024 writes of 8 bytes take 20 µs. This is longer than a round trip between two
-/// hosts, so the window does not limit the rate.
+/// Default number of operations that a target tracks, counted from the first operation that is not
+/// delivered. At 50 M operations/s, 1024 writes of 8 bytes take 20 µs. This is longer than a round
+/// trip between two hosts, so the window does not limit the rate.
 pub const OPERATION_WINDOW_DEFAULT: u32 = 1024;
 
 /// Size of a block of the order pool in bytes: the payload of an Ethernet frame. Longer frames use
 /// several blocks.
 pub(crate) const ORDER_BLOCK_BYTES: usize = 1536;
 
-/// Maximum number of lists of pieces (scatter/gather entries) that operations and receives of an
-/// endpoint use. It is enough for 64 connections with 1024 receives each. 65 536 × 0.8 KB = 50 MiB,
-/// allocated on first use.
+/// Maximum number of lists of pieces (scatter/gather entries) that all operations and receives of
+/// an endpoint use. The number is enough for 64 connections with 1024 receives each. The lists take
+/// 65 536 × 0.8 KB = 50 MiB, allocated on first use.
 pub(crate) const LISTS_MAX: u32 = 1 << 16;
 
 /// Number of operations that each connection may have posted in any case, even if other connections
-/// use all other records. 16 × 4 KiB in flight are 10 Gb/s × 50 µs. These guaranteed operations do
-/// not reduce the room of other connections. Beyond them, a connection may have only as many
-/// records as remain free for others.
+/// use all other records. For example, 16 operations of 4 KiB in flight are enough for 10 Gb/s and
+/// a round trip of 50 µs. These guaranteed operations do not reduce the room of other connections.
+/// Beyond them, a connection may have only as many records as remain free for others.
 pub const OPERATION_SHARE: u32 = 16;
 
 /// Maximum number of operations that wait for a receive of their peer without reducing the room of
 /// other connections. Guaranteed operations ([`OPERATION_SHARE`]) do not count. The number is
-/// enough for 256 connections with a window of 256 each. 65 536 × 256 B = 16 MiB, which equals the
-/// guaranteed operations of 4096 connections.
+/// enough for 256 connections with a window of 256 operations each. The records take
+/// 65 536 × 256 B = 16 MiB, as much as the guaranteed operations of 4096 connections.
 pub(crate) const NOT_READY_MAX: u32 = 1 << 16;
 
-/// Number of lists of pieces that each half of a connection may use in any case. One is for the
-/// receive that is being filled, one for the next message, and two are in reserve.
+/// Number of lists of pieces that each half of a connection may use in any case: one for the
+/// receive that is being filled, one for the next message, and two in reserve.
 pub(crate) const LIST_SHARE: u32 = 4;
 
 /// If receives are shared, a peer may send this number of messages after the last delivered
-/// message. The number of posted receives does not matter. 256 × 4 KiB in flight are 10 Gb/s × 800
-/// µs.
+/// message, whatever the number of posted receives. 256 messages of 4 KiB in flight are enough for
+/// 10 Gb/s and a round trip of 800 µs.
 pub(crate) const SHARED_WINDOW: u32 = 256;
 
-/// Maximum number of receives of a shared queue: 16 times the 65 536 that large programs ask for. 1
-/// 048 576 × 56 B = 56 MiB, allocated when the queue is created.
+/// Maximum number of receives of a shared queue: 16 times the 65 536 that large programs ask for.
+/// The receives take 1 048 576 × 56 B = 56 MiB, allocated when the queue is created.
 pub const SHARED_RECEIVES_MAX: usize = 1 << 20;
 
 /// Numbers of records for all connections of an endpoint, by kind. The endpoint allocates the
@@ -48,8 +48,8 @@ pub const SHARED_RECEIVES_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PoolLimits {
-    /// Operations that are posted and not complete, without the guaranteed operations. 16 384 × 256
-    /// B = 4 MiB, touched on first use. A single connection may use half of them. If all are in
+    /// Operations that are posted and not complete. Guaranteed operations do not count. 16 384 ×
+    /// 256 B = 4 MiB, touched on first use. A single connection may use half of them. If all are in
     /// use, each connection still gets its [`OPERATION_SHARE`] guaranteed operations.
     pub operations: u32,
     /// Operations of peers of which some bytes have arrived, or that wait for earlier operations.

@@ -28,7 +28,7 @@ impl Lists {
     /// has `own` lists.
     ///
     /// # Errors
-    /// [`PostError::NoListLeft`] if the half may not have another list.
+    /// Returns [`PostError::NoListLeft`] if the half may not have another list.
     pub(crate) fn store(&mut self, list: PieceList<'_>, own: u32) -> Result<u32, PostError> {
         if !self.grants_another(own) {
             return Err(PostError::NoListLeft(own));
@@ -52,7 +52,7 @@ impl Lists {
     /// Returns the list in `slot`.
     ///
     /// # Panics
-    /// If the slot is free. This means that an invariant of this crate is broken.
+    /// Panics if the slot is free, because then an invariant of this crate is broken.
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> PieceList<'_> {
         self.stored[slot].list()

@@ -117,7 +117,7 @@ impl OrderPool {
         }
     }
 
-    /// Returns the offset and the bytes of the first block of `list`.
+    /// Returns the offset and the bytes of the first block of `list`; `None` if the list is empty.
     pub(crate) fn front(&self, list: &HeldList) -> Option<(u32, &[u8])> {
         let block = self.blocks.get(list.head as usize)?;
         let start = list.head as usize * ORDER_BLOCK_BYTES;

@@ -36,29 +36,30 @@ pub use rest::OutboundAtRest;
 /// Limits that the peer granted in the handshake.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerLimits {
-    /// Number of operations after the last delivered operation that the peer tracks.
+    /// Number of operations of this side that the peer tracks, counted from the first operation
+    /// that is not delivered.
     pub operation_window: u32,
-    /// Number of reads and atomics that the peer answers at the same time.
+    /// Maximum number of reads and atomics that the peer answers at the same time.
     pub read_depth: u16,
-    /// Bytes that the peer can hold for operations that must wait.
+    /// Number of payload bytes that the peer can hold for operations that must wait for earlier
+    /// operations.
     pub order_pool_bytes: u32,
     /// Number of the first message for which the peer had not posted a receive when it requested or
     /// accepted the connection.
     pub credit: MessageNumber,
 }
 
-/// The number of operations posted on a connection, and how many more should be posted.
+/// The number of operations posted on a connection, and how many more the application should post.
 ///
 /// The records of operations are meant for operations in flight. If the peer lacks receives, posted
-/// operations use records without making progress. If more than
-/// [`OPERATION_SHARE`](crate::OPERATION_SHARE) operations are posted, the application should then
-/// hold back further work.
+/// operations use records without making progress. In that case, the application should post no
+/// further work if more than [`OPERATION_SHARE`](crate::OPERATION_SHARE) operations are posted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PostingRoom {
     /// Number of operations that are posted and not complete.
     pub outstanding: u32,
-    /// Number of the peer's receives minus the number of messages that are posted but not
-    /// delivered. Negative if posted messages lack receives.
+    /// Number of receives that the peer has posted, minus the number of messages that are posted
+    /// but not delivered. Negative if posted messages lack receives.
     pub credit: i32,
     /// Maximum number of operations that should be posted at the same time. It grows with each
     /// operation that the peer delivers. If the peer delivers nothing, the connection therefore
@@ -86,7 +87,7 @@ pub(crate) struct OutOperation {
     waits_for_answers: bool,
     /// Number of acknowledged bytes; for a read, number of received bytes.
     progressed: u32,
-    /// Number of bytes in flight that the peer may have to hold.
+    /// Number of bytes in flight of this operation that the peer may have to hold.
     at_risk: u32,
     immediate: Option<u32>,
     key: RemoteKey,
@@ -186,8 +187,8 @@ pub struct Outbound {
     /// Number of the first operation that the peer has not delivered.
     delivered: OperationNumber,
     /// The latest operation with `FENCE_AFTER` that was sent at least in part and is not complete.
-    /// If it is a read, its delivery does not complete it, because the bytes leave the peer's
-    /// memory later.
+    /// The delivery of a read does not complete the read, because its bytes leave the peer's memory
+    /// later.
     last_fence: Option<OperationNumber>,
     peer: PeerLimits,
     at_risk_bytes: u32,
@@ -200,21 +201,22 @@ pub struct Outbound {
     /// Whether the operation at the cursor waits for an acknowledgement, an answer or a credit.
     blocked: bool,
     answer_turn: bool,
-    /// Whether the rules of queue pairs apply. The ends have agreed on it.
+    /// Whether the rules of queue pairs apply to this connection, because both ends want a queue
+    /// pair.
     queue_pair: bool,
-    /// The first operation that failed on this side. From then on, no fragment of this operation or
-    /// of a later one is sent.
+    /// The first operation that failed on this side. After the failure, this side sends no fragment
+    /// of this operation or of a later one.
     fault: Option<(OperationNumber, OperationError)>,
     /// Whether an operation has failed on this side, and this operation and all earlier operations
     /// are complete.
     is_faulty: bool,
     /// The first operation for which the peer has no receive now.
     not_ready: Option<OperationNumber>,
-    /// If true, operations that are not guaranteed do not reduce the room of other connections,
-    /// because they wait for the peer.
+    /// If true, only the guaranteed operations of this connection reduce the room of other
+    /// connections. The other operations do not, because they wait for the peer.
     is_spared: bool,
-    /// Fragments of the operation `not_ready` and of later operations. When the peer is ready, they
-    /// are retransmitted.
+    /// Fragments of the operation `not_ready` and of later operations. They are retransmitted when
+    /// the peer has receives again.
     held: Chain,
     backlog_bytes: u64,
     outlet: Outlet,
@@ -280,7 +282,8 @@ impl Outbound {
     /// fragments.
     ///
     /// # Errors
-    /// * The errors of [`Operation::check`].
+    /// Returns the errors of [`Operation::check`], and [`PostError`] in these cases:
+    ///
     /// * [`PostError::ReadsRefused`] if the peer answers no reads.
     /// * [`PostError::QueuePairOnly`] if the peer does not support such a request.
     /// * [`PostError::NoOperationLeft`] if no record is free.
@@ -311,8 +314,8 @@ impl Outbound {
     /// the location in `operation`. For requests without bytes, it ignores the list.
     ///
     /// # Errors
-    /// The errors of [`Outbound::post`], and [`PostError::NoListLeft`] if no record for a list is
-    /// free.
+    /// Returns the errors of [`Outbound::post`], and [`PostError::NoListLeft`] if no record for a
+    /// list is free.
     pub fn post_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -355,7 +358,7 @@ impl Outbound {
     #[inline]
     fn admit(&self, pools: &Pools, operation: &Operation) -> Result<(), PostError> {
         pools.check_room(self.outstanding)?;
-        // This condition and the condition in `OutOperation::has_place` must be the same.
+        // This condition must be the same as the condition in `OutOperation::has_place`.
         let has_place = operation.flags.signalled || operation.status.is_none();
         if has_place {
             self.outlet.promise()?;
@@ -392,10 +395,11 @@ impl Outbound {
 
     //= protocol.md: credit.1, complete.2
     /// Handles the part of an acknowledgement that concerns operations, and completes operations.
-    /// The peer has delivered every operation with a number below `delivered`. It has posted
+    /// The peer has delivered every operation with a number below `delivered`. The peer has posted
     /// receives for all messages with numbers below `credit`.
     ///
-    /// Returns false if the peer reports an operation as delivered of which some part was not sent.
+    /// Returns false if the peer reports as delivered an operation that was not sent completely.
+    /// This breaks the protocol.
     #[must_use]
     pub fn on_delivered(
         &mut self,
@@ -453,7 +457,7 @@ impl Outbound {
     /// Queues a lost fragment for retransmission.
     ///
     /// On a queue pair, fragments of the first undelivered operation go to the front of the queue.
-    /// The peer may have room for that operation only, and later operations may have many fragments
+    /// The peer may have room only for that operation, and later operations may have many fragments
     /// in the queue.
     pub fn on_lost(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
@@ -480,7 +484,7 @@ impl Outbound {
     /// answer breaks the protocol.
     ///
     /// # Errors
-    /// If the local memory of the read is gone. The connection must then end.
+    /// Returns an error if the local memory of the read is gone. The connection must then end.
     pub fn handle_answer<'p>(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -600,20 +604,20 @@ impl Outbound {
         self.outstanding > 0 || self.answering > 0
     }
 
-    /// Allows the next call to try the operation at the cursor again. Has no effect if the
-    /// connection is halted.
+    /// Allows the next call of [`Outbound::next_fragment`] to try the operation at the cursor
+    /// again. Has no effect if the connection is halted.
     #[inline]
     const fn unblock(&mut self) {
         self.blocked = self.is_halted();
     }
 
-    /// Returns whether operations at the cursor are halted. Progress reports of the peer do not end
-    /// this state.
+    /// Returns whether the connection is halted: no operation may be cut into fragments. Progress
+    /// reports of the peer do not end this state.
     const fn is_halted(&self) -> bool {
         self.fault.is_some() || self.is_faulty || self.not_ready.is_some()
     }
 
-    /// Returns the number of the first operation that was not cut into fragments completely.
+    /// Returns the number of the first operation that is not yet completely cut into fragments.
     fn first_unsent(&self, pools: &Pools) -> OperationNumber {
         pools.operations.get(self.cursor).map_or(self.next_number, |operation| operation.number)
     }
@@ -675,7 +679,7 @@ impl Chain {
         }
     }
 
-    /// Removes and returns the first fragment.
+    /// Removes and returns the first fragment; `None` if the list is empty.
     fn take_first(&mut self, pools: &mut Pools) -> Option<Carried> {
         if self.head == NIL {
             return None;

@@ -78,7 +78,7 @@ impl Outlet {
     }
 
     /// Handles a completion that is lost because no room was reserved. Reports the queue as fired,
-    /// so that its other users also notice the loss.
+    /// so that other users of the queue also notice the loss.
     #[cold]
     fn on_no_room(&mut self, to: &mut Notices) {
         if !self.promises && !self.is_overrun {

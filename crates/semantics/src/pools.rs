@@ -43,23 +43,23 @@ pub struct Pools {
     pub(crate) notices: Notices,
     /// Shared queues that have fewer receives than the limit that the application armed.
     pub(crate) below_limit: Vec<Arc<SharedReceives>>,
-    /// Shared queues to which an ended connection has returned receives, and for whose receives
-    /// connections wait.
+    /// Shared queues to which an ended connection has returned receives while other connections
+    /// wait for receives of the queue.
     pub(crate) refilled: Vec<Arc<SharedReceives>>,
     pub(crate) room: RoomAwaited,
     pub(crate) beyond: Beyond,
 }
 
-/// Size in bytes of the records that each connection may use in any case. These are its guaranteed
-/// operations, the lists of pieces of both halves, the peer's first undelivered operation, and one
-/// answer.
+/// Size in bytes of the records that each connection may use in any case: the guaranteed
+/// operations, the lists of pieces of both halves, the first undelivered operation of the peer, and
+/// one answer.
 pub const SHARE_BYTES: usize = OPERATION_SHARE as usize * size_of::<OutOperation>()
     + 2 * LIST_SHARE as usize * size_of::<StoredPieces>()
     + size_of::<InOperation>()
     + size_of::<RangeSet>()
     + size_of::<Response>();
 
-/// Connections whose application posts more work when they have room.
+/// Connections whose application waits to post more work until the connection has room.
 #[derive(Debug, Default)]
 pub(crate) struct RoomAwaited {
     /// The connections that wait for room, as the bits of their owners.
@@ -88,8 +88,8 @@ pub(crate) struct Beyond {
 }
 
 impl Beyond {
-    /// Adds an operation. If `is_spared`, its connection waits for a receive, and the operation
-    /// does not reduce the room of other connections.
+    /// Adds an operation. If `is_spared` is true, the connection of the operation waits for a
+    /// receive, and the operation does not reduce the room of other connections.
     #[inline]
     pub(crate) const fn add(&mut self, is_spared: bool) {
         if is_spared {
@@ -109,9 +109,9 @@ impl Beyond {
         }
     }
 
-    /// Spares a connection that begins to wait for a receive. It has `count` operations that are
-    /// not guaranteed; these no longer reduce the room of others. If too many operations of all
-    /// connections wait already, changes nothing and returns false.
+    /// Spares a connection that begins to wait for a receive: its `count` operations that are not
+    /// guaranteed no longer reduce the room of other connections. Changes nothing and returns false
+    /// if too many operations of all connections already wait.
     pub(crate) const fn spare(&mut self, count: u32) -> bool {
         if self.waiting + count > NOT_READY_MAX {
             return false;
@@ -121,14 +121,15 @@ impl Beyond {
         true
     }
 
-    /// Ends the sparing of a connection. It has `count` operations that are not guaranteed.
+    /// Ends the sparing of a connection: its `count` operations that are not guaranteed reduce the
+    /// room of other connections again.
     pub(crate) const fn take_back(&mut self, count: u32) {
         self.waiting -= count;
         self.common += count;
     }
 }
 
-/// Reports to the application.
+/// The reports that the application receives.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     /// Queues that received a completion for which the application waits.
@@ -187,9 +188,9 @@ impl Pools {
     }
 
     //= protocol.md: pool.5
-    /// Returns whether a connection that has `own` records of a kind may have another one. `room`
-    /// is the number of free records. The connection may have another one if `own` is less than
-    /// `room`.
+    /// Returns whether a connection that has `own` records of a kind may have another record.
+    /// `room` is the number of free records. The connection may have another record if `own` is
+    /// less than `room`.
     ///
     /// With this rule, a single connection gets half of all records, and two connections get a
     /// third each. Some records always remain for later connections. If a connection needs a record
@@ -240,7 +241,7 @@ impl Pools {
     pub(crate) fn clear_received(&mut self, slot: u32) {
         match self.received.get_mut(slot as usize) {
             Some(received) => received.clear(),
-            // The pool allocates more records than its initial number one by one.
+            // The pool now has more records than at its creation. It adds such records one by one.
             None => self.received.push(RangeSet::default()),
         }
     }
@@ -267,14 +268,15 @@ impl Pools {
         self.notices.count
     }
 
-    /// Reports the result of an operation or receive in its slot of the status table.
+    /// Reports the result of an operation or receive in the slot `status` of the status table.
     #[inline]
     pub(crate) fn finish(&mut self, status: u32, result: Result<u64, OperationError>) {
         self.notices.count += 1;
         self.status.finish(status, result);
     }
 
-    /// Reports the arrival of a message in the receive's slot of the status table.
+    /// Reports the arrival of a message in the slot `status` of the status table, which belongs to
+    /// the receive.
     #[inline]
     pub(crate) fn arrive(&mut self, status: u32, arrival: Arrival) {
         self.notices.count += 1;
@@ -306,7 +308,7 @@ impl Pools {
     /// receives for which connections wait.
     ///
     /// # Errors
-    /// [`Unfit`] if no receive can be used. All receives are then unchanged.
+    /// Returns [`Unfit`] if no receive can be used. All receives are then unchanged.
     pub fn fill_shared<R>(
         &mut self,
         queue: &Arc<SharedReceives>,
@@ -318,7 +320,8 @@ impl Pools {
         Ok(placed)
     }
 
-    /// Checks the limit of a shared queue. A receive was removed from the queue.
+    /// Checks the limit of a shared queue after a receive was removed from the queue. If the queue
+    /// is below its limit, [`Pools::take_below_limit`] will return the queue.
     #[inline]
     pub(crate) fn note_limit(&mut self, queue: &Arc<SharedReceives>) {
         if queue.falls_below_limit() {
@@ -327,15 +330,15 @@ impl Pools {
     }
 
     /// Removes and returns a shared queue that has fewer receives than its
-    /// [limit](SharedReceives::arm_limit). The caller notifies the thread that armed the limit, and
-    /// repeats this until it returns `None`.
+    /// [limit](SharedReceives::arm_limit). The caller reports this to the application, and repeats
+    /// the call until it returns `None`.
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
         self.below_limit.pop()
     }
 
-    /// Removes and returns a shared queue to which an ended connection has returned receives, if
-    /// other connections wait for receives; see [`SharedReceives::next_ready`]. The caller repeats
-    /// this until it returns `None`.
+    /// Removes and returns a shared queue to which an ended connection has returned receives while
+    /// other connections wait for receives of the queue; see [`SharedReceives::next_ready`]. The
+    /// caller repeats this call until it returns `None`.
     pub fn take_refilled(&mut self) -> Option<Arc<SharedReceives>> {
         self.refilled.pop()
     }
@@ -354,7 +357,7 @@ impl Pools {
     /// Checks whether a connection that has `own` operations may post another.
     ///
     /// # Errors
-    /// [`PostError::NoOperationLeft`] if it may not.
+    /// Returns [`PostError::NoOperationLeft`] if the connection may not post another operation.
     pub const fn check_room(&self, own: u32) -> Result<(), PostError> {
         if self.grants_operation(own) { Ok(()) } else { Err(PostError::NoOperationLeft(own)) }
     }
@@ -394,15 +397,16 @@ pub struct PoolUse {
     pub lists: u32,
 }
 
-/// Maps a connection and an operation number to the operation's record. The index grows only if the
-/// number of records grows.
+/// Maps a connection and an operation number to the record of the operation. The memory of the map
+/// grows only if the number of records grows.
 #[derive(Debug)]
 pub(crate) struct OperationIndex(HashMap<u64, u32, BuildHasherDefault<KeyMixer>>);
 
 impl OperationIndex {
     fn new(capacity: u32) -> Self {
         // Reserve room for twice the number of records. Otherwise entries that were removed could
-        // force the table to grow. With this room, it cleans itself in place.
+        // force the hash table to grow. With this room, the table reuses the places of removed
+        // entries without growing.
         Self(HashMap::with_capacity_and_hasher(
             capacity as usize * 2,
             BuildHasherDefault::default(),
@@ -430,8 +434,8 @@ const fn key(connection: u32, number: OperationNumber) -> u64 {
     (connection as u64) << 32 | number.0 as u64
 }
 
-/// Mixes a key that consists of two small integers. No secret is needed: a peer can choose
-/// operation numbers only within its window, so it cannot make many keys collide.
+/// Mixes a key that consists of two small integers. The hash function needs no secret: a peer can
+/// choose operation numbers only within its window, so it cannot make many keys collide.
 #[derive(Debug, Default)]
 pub(crate) struct KeyMixer(u64);
 

@@ -3,10 +3,10 @@
 /// Maximum number of disjoint ranges of one operation.
 ///
 /// Frames of one link alternate with frames of other links. If a link falls silent, each of its
-/// frames in flight therefore leaves a gap. Until the sender notices the silence, there are 144
-/// gaps and those of a short window. If the delays of two links at 1 Gb/s differ by 2 ms, 170
-/// frames in groups of 14 are missing. If a frame would add one more range, the receiver refuses
-/// it, and the sender retransmits it later.
+/// frames in flight therefore leaves a gap. Before the sender notices the silence, these are up to
+/// 144 frames that it presumes delivered, and the frames of a short window. If the delays of two
+/// links at 1 Gb/s differ by 2 ms, 170 frames are missing, in groups of 14. If a frame would add
+/// one range too many, the receiver refuses the frame, and the sender retransmits it later.
 pub(crate) const RANGES_MAX: usize = 168;
 
 /// A sorted set of disjoint, non-adjacent ranges of byte offsets. The set has a fixed size and
@@ -40,7 +40,8 @@ impl RangeSet {
     /// Adds `[start, end)`.
     ///
     /// # Errors
-    /// [`Full`] if the set would then need more than `RANGES_MAX` ranges. The set stays unchanged.
+    /// Returns [`Full`] if the set would then need more than `RANGES_MAX` ranges. In this case the
+    /// set stays unchanged.
     #[inline]
     pub fn insert(&mut self, start: u32, end: u32) -> Result<(), Full> {
         if start >= end {

@@ -21,7 +21,7 @@ pub(crate) struct Posted {
 }
 
 impl Posted {
-    /// Creates a receive whose message a completion reports.
+    /// Creates a receive. A completion will report the message that arrives for it.
     pub(crate) const fn new(context: u64, length: u32, destination: Destination) -> Self {
         Self { context, length, destination, status: NIL }
     }
@@ -55,7 +55,8 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    /// Creates a queue. Message `first` will consume the first receive.
+    /// Creates an empty queue for `capacity` receives. Message `first` will consume the first
+    /// receive.
     pub(crate) fn new(capacity: u32, first: MessageNumber) -> Self {
         let capacity = capacity as usize;
         Self { entries: VecDeque::with_capacity(capacity), capacity, first }
@@ -67,7 +68,7 @@ impl ReceiveQueue {
         Self { entries: VecDeque::new(), capacity: capacity as usize, first }
     }
 
-    /// Appends a receive. The caller knows that there is room.
+    /// Appends a receive. The caller has checked that the queue has room.
     pub(crate) fn add(&mut self, receive: Posted) {
         let is_added = self.push(receive);
         assert!(is_added, "a queue of receives holds more than it has room for");

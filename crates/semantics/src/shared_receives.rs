@@ -31,8 +31,8 @@ use crate::{Owner, PieceList, PostError, Receive};
 /// queue of verbs.
 ///
 /// Any thread may post a receive, without a lock. When a message needs a receive, the thread inside
-/// the engine takes the oldest one. If the queue is empty, the connection waits. When receives are
-/// posted, the connection that has waited longest gets the first one.
+/// the engine takes the oldest receive. If the queue is empty, the connection of the message waits.
+/// When receives are posted, the connection that has waited longest gets the first receive.
 #[derive(Debug)]
 pub struct SharedReceives {
     posted: ArrayQueue<UntakenReceive>,
@@ -41,17 +41,18 @@ pub struct SharedReceives {
     spare: ArrayQueue<Box<StoredPieces>>,
     /// Number of connections that wait for a receive.
     waiting: AtomicUsize,
-    /// Number of users that wait for a receive and have no connection.
+    /// Number of users without a connection, such as datagram ports, that wait for a receive.
     wanting: AtomicUsize,
     /// Number of receives in `Rare::returned`.
     returned: AtomicUsize,
-    /// If the queue has fewer receives than this limit, an event is reported; 0 means no event.
+    /// If the queue has fewer receives than this limit, the engine reports an event. 0 means no
+    /// event.
     limit: AtomicU32,
     rare: Mutex<Rare>,
 }
 
-/// State that only the thread inside the engine uses. The thread uses it only if receives are
-/// scarce or a connection has ended.
+/// State that only the thread inside the engine uses, and only if receives are scarce or a
+/// connection has ended.
 #[derive(Debug, Default)]
 struct Rare {
     /// Receives that ended connections had taken but not consumed. These receives are older than
@@ -61,7 +62,7 @@ struct Rare {
     waiters: VecDeque<Owner>,
 }
 
-/// Cause for which a shared queue cannot provide a receive.
+/// Reason why a shared queue cannot provide a receive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unfit {
     /// The queue is empty, or connections wait for all receives in it.
@@ -103,24 +104,25 @@ impl SharedReceives {
     /// * Users that [want](SharedReceives::begin_wanting) a receive try again.
     ///
     /// # Errors
-    /// [`PostError::ReceiveQueueFull`] if the queue is full.
+    /// Returns [`PostError::ReceiveQueueFull`] if the queue is full.
     pub fn post(&self, receive: Receive) -> Result<bool, PostError> {
         self.push(UntakenReceive { receive, pieces: None })
     }
 
-    /// Posts a list of pieces (scatter/gather entries) for a message. In all other respects, it
-    /// works like [`SharedReceives::post`]. The message fills the pieces one after the other.
+    /// Posts a list of pieces (scatter/gather entries) for a message, like
+    /// [`SharedReceives::post`]. The message fills the pieces one after the other.
     ///
     /// # Errors
-    /// [`PostError::ReceiveQueueFull`] if the queue is full.
+    /// Returns [`PostError::ReceiveQueueFull`] if the queue is full.
     pub fn post_list(&self, list: PieceList<'_>, context: u64) -> Result<bool, PostError> {
         let receive = Receive { region: RegionId::NONE, offset: 0, length: list.length(), context };
         self.push(UntakenReceive { receive, pieces: Some(self.keep(list)) })
     }
 
-    /// Records that a user without a connection lacks a receive. From then on,
-    /// [`SharedReceives::post`] returns true. Returns whether a receive is already available. Only
-    /// the thread inside the engine may call this.
+    /// Records that a user without a connection lacks a receive. Until
+    /// [`SharedReceives::end_wanting`], every call of [`SharedReceives::post`] returns true.
+    /// Returns whether a receive is already available. Only the thread inside the engine may call
+    /// this.
     #[must_use]
     pub fn begin_wanting(&self) -> bool {
         self.wanting.fetch_add(1, SeqCst);
@@ -154,8 +156,8 @@ impl SharedReceives {
     /// [`Pools::take_below_limit`](crate::Pools::take_below_limit) returns the queue, once. A limit
     /// of 0 disarms the limit.
     ///
-    /// If the queue already has fewer receives, returns true and does not arm the limit. Only the
-    /// thread inside the engine may call this.
+    /// If the queue already has fewer receives, returns true and does not arm the limit. Otherwise
+    /// returns false. Only the thread inside the engine may call this.
     #[must_use]
     pub fn arm_limit(&self, limit: u32) -> bool {
         self.limit.store(limit, Relaxed);
@@ -163,8 +165,8 @@ impl SharedReceives {
     }
 
     /// Removes and returns the connection that has waited longest, if there is a receive for it.
-    /// The caller calls [`Inbound::on_ready`](crate::Inbound::on_ready) of this connection, and
-    /// repeats this until it returns `None`.
+    /// The caller then calls [`Inbound::on_ready`](crate::Inbound::on_ready) of this connection.
+    /// The caller repeats both calls until this function returns `None`.
     pub fn next_ready(&self) -> Option<Owner> {
         if self.waiting.load(SeqCst) == 0 || self.is_empty() {
             return None;
@@ -181,7 +183,7 @@ impl SharedReceives {
     /// connections wait. Only the thread inside the engine may call this.
     ///
     /// # Errors
-    /// [`Unfit`] if no receive can be used. All receives are then unchanged.
+    /// Returns [`Unfit`] if no receive can be used. All receives are then unchanged.
     pub(crate) fn fill<R>(
         &self,
         bytes: usize,
@@ -198,7 +200,7 @@ impl SharedReceives {
             return Ok(place(context, &[Piece { region, offset, length }]));
         };
         let placed = place(context, pieces.list().pieces());
-        // If `spare` is full, the push fails and drops the memory.
+        // If `spare` is full, the push fails, and the memory of the list is freed.
         let _ = self.spare.push(pieces);
         Ok(placed)
     }
@@ -217,13 +219,14 @@ impl SharedReceives {
         self.take_waited_for(lists)
     }
 
-    /// Takes the oldest receive, on behalf of a connection that has waited for it.
+    /// Takes the oldest receive for a connection that has waited for it. Returns `None` if the
+    /// queue is empty.
     #[inline]
     pub(crate) fn take_waited_for(&self, lists: &mut Lists) -> Option<Posted> {
         let UntakenReceive { receive, pieces } = self.take_entry()?;
         let Some(pieces) = pieces else { return Some(receive.into()) };
         let slot = lists.keep(pieces.list());
-        // If `spare` is full, the push fails and drops the memory.
+        // If `spare` is full, the push fails, and the memory of the list is freed.
         let _ = self.spare.push(pieces);
         let Receive { length, context, .. } = receive;
         Some(Posted::new(context, length, Destination::List(slot)))
@@ -236,8 +239,9 @@ impl SharedReceives {
         let mut rare = self.rare();
         rare.waiters.push_back(owner);
         self.waiting.store(rare.waiters.len(), SeqCst);
-        // A thread that posts a receive checks for waiters after that. If it has checked before
-        // this waiter was added, this thread sees the posted receive here.
+        // A thread that posts a receive first adds the receive to the queue, and then checks for
+        // waiters. If its check came before this function added the waiter, its receive is in the
+        // queue, and `len` below counts it.
         fence(SeqCst);
         if self.len() < rare.waiters.len() {
             return true;
@@ -259,9 +263,9 @@ impl SharedReceives {
         falls
     }
 
-    /// Takes back the receives that an ended connection had taken but not consumed; `entries` has
-    /// the oldest first. The connection no longer waits. Returns true if other connections wait and
-    /// there is a receive for them.
+    /// Takes back the receives that an ended connection had taken but not consumed. `entries`
+    /// contains them, oldest first. The connection no longer waits for a receive. Returns true if
+    /// other connections wait and there is a receive for at least one of them.
     pub(crate) fn take_back(
         &self,
         owner: Owner,
@@ -286,7 +290,8 @@ impl SharedReceives {
         !rare.waiters.is_empty() && !self.is_empty()
     }
 
-    /// Returns receives to the queue, each to the front.
+    /// Returns receives to the front of the queue, one after the other. The last of `entries` is
+    /// then the first of the queue.
     fn put_back(&self, entries: impl IntoIterator<Item = UntakenReceive>) {
         let mut rare = self.rare();
         for entry in entries {
@@ -329,8 +334,9 @@ impl SharedReceives {
     }
 }
 
-/// Replaces `ArrayQueue` under loom, with the functions that this file uses. It is built on atomics
-/// that loom models. `len` is the only function that reads the queue without changing it.
+/// Replaces `ArrayQueue` under loom, with the functions that this file uses. Loom does not model
+/// the atomics of `ArrayQueue`, so the replacement uses a mutex and an atomic count that loom
+/// models.
 #[cfg(loom)]
 mod seen_by_loom {
     use std::collections::VecDeque;
@@ -388,7 +394,7 @@ mod tests {
         let shared = SharedReceives::new(4);
         let (first, second) = (Owner::new(0, 1), Owner::new(1, 1));
         let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
-        // A message finds no receive, but no connection waits yet when a receive is posted.
+        // A message finds no receive. Before its connection begins to wait, a receive is posted.
         assert!(shared.take(&mut Lists::default()).is_none());
         assert_eq!(shared.post(receive), Ok(false));
         assert!(!shared.wait(first));

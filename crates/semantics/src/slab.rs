@@ -45,7 +45,7 @@ impl<T> Slab<T> {
         Self { entries: Vec::new(), free: NIL, used: 0, limit }
     }
 
-    /// Stores `value`. Returns it as the error if the slab is full.
+    /// Stores `value` and returns its index. If the slab is full, returns `value` as the error.
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> Result<u32, T> {
         let index = self.free;
@@ -61,8 +61,9 @@ impl<T> Slab<T> {
         Ok(index)
     }
 
-    /// Stores `value`. Allocates memory if the slab is full. The caller must limit the number of
-    /// values by other means; the capacity of the slab is the expected number.
+    /// Stores `value` and returns its index. Allocates memory if the slab is full. The caller must
+    /// limit the number of values by other means; the capacity of the slab is only the expected
+    /// number.
     pub(crate) fn insert_growing(&mut self, value: T) -> u32 {
         self.insert(value).unwrap_or_else(|value| self.grow(value))
     }
@@ -146,7 +147,8 @@ impl<T> core::ops::Index<u32> for Slab<T> {
     type Output = T;
 
     /// # Panics
-    /// If `index` is free. An invariant of this crate is then broken; a peer cannot cause this.
+    /// Panics if `index` is free, because then an invariant of this crate is broken. A peer cannot
+    /// cause this.
     #[inline]
     fn index(&self, index: u32) -> &T {
         match &self.entries[index as usize] {

@@ -1,4 +1,4 @@
-//! Finds the regions that pending work of this side uses. The caller needs this before it
+//! Finds the regions that pending work of this side uses. The caller scans them before it
 //! deregisters a region. Without such a scan, each region would need a counter that every operation
 //! updates.
 
@@ -30,7 +30,8 @@ impl Pools {
 }
 
 impl Inbound {
-    /// Calls `visit` with the region of each posted receive. Omits receives with lists of pieces.
+    /// Calls `visit` with the region of each posted receive. Omits receives with lists of pieces,
+    /// because [`Pools::visit_regions`] visits all lists.
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         visit_receives(self.receives.as_deref(), visit);
     }

@@ -28,7 +28,7 @@ const _: () = assert!(fields::BLOCK_WORDS.range.1 == ACK_BLOCK_WORDS_MAX as u64)
 pub struct AckDelay(pub u16);
 
 impl AckDelay {
-    /// The unit, in nanoseconds.
+    /// Length of one unit, in nanoseconds.
     pub const UNIT_NS: u64 = 64;
 
     /// Converts `delay_ns` nanoseconds to units. Rounds down, and returns at most the largest
@@ -51,8 +51,8 @@ impl AckDelay {
 pub struct AckBlock {
     /// The link of the acknowledged packets.
     pub link: LinkIndex,
-    /// Number of frames with a congestion mark that arrived on the link, counted from the start
-    /// modulo 2^16.
+    /// Number of frames that arrived on the link with a congestion mark (ECN CE) since the
+    /// connection began, modulo 2^16.
     pub marked: u16,
     /// Time from the arrival of `largest` to this acknowledgement.
     pub delay: AckDelay,
@@ -188,7 +188,7 @@ pub const fn ack_section_bytes(blocks: &[AckBlock]) -> usize {
 ///
 /// # Panics
 ///
-/// If there are more than [`ACK_BLOCKS_MAX`] blocks, or a block has more than
+/// Panics if there are more than [`ACK_BLOCKS_MAX`] blocks, or a block has more than
 /// [`ACK_BLOCK_WORDS_MAX`] words.
 pub fn encode_acks(
     delivered: OperationNumber,

@@ -79,7 +79,7 @@ impl Control<'_> {
     ///
     /// # Panics
     ///
-    /// If private data is longer than [`CLOSE_PRIVATE_BYTES_MAX`].
+    /// Panics if private data is longer than [`CLOSE_PRIVATE_BYTES_MAX`].
     pub fn encode(&self, out: &mut [u8; CONTROL_BYTES_MAX]) -> usize {
         let (header, body) = out.split_at_mut(HEADER_BYTES);
         let (kind, length) = match self {

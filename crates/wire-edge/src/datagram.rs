@@ -48,7 +48,7 @@ impl Datagram {
 /// stored separately, `bytes` must end with the header.
 ///
 /// # Errors
-/// The frame is malformed.
+/// Returns [`DecodeError`] if the frame is malformed.
 #[inline]
 pub fn decode_datagram(bytes: &[u8]) -> Result<(Datagram, &[u8]), DecodeError> {
     let Some((header, payload)) = bytes.split_first_chunk::<DATAGRAM_HEADER_BYTES>() else {

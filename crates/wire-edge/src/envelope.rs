@@ -17,17 +17,19 @@ pub const ETHERTYPE_DEFAULT: u16 = 0x88b5;
 pub enum EnvelopeKind {
     /// An edge frame.
     Frame = 1,
-    /// A message without content. Asks by broadcast which station receives at the destination port.
+    /// A message without content. Asks by broadcast which station has an endpoint at the
+    /// destination port.
     Discover = 2,
-    /// A message without content. Answers a Discover, at the port and station that sent the
-    /// Discover.
+    /// A message without content. Answers a Discover. The answer goes to the station and port that
+    /// sent the Discover.
     Here = 3,
 }
 
 /// The start of every edge frame and message on raw Ethernet.
 ///
-/// An Ethernet header contains no length of a short frame and no number of the endpoint on the
-/// host. Frames on virtual Ethernet have no check sequence. The envelope adds these fields.
+/// An Ethernet header does not contain the length of a short frame, which the sender pads, and does
+/// not name an endpoint of the host. Frames on virtual Ethernet have no check sequence. The
+/// envelope adds a length, two ports and a checksum.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Envelope {
     /// The kind of the content.
@@ -64,7 +66,7 @@ impl Envelope {
     /// padding. Does not verify the checksum.
     ///
     /// # Errors
-    /// The bytes end too early, or the version or kind is unknown.
+    /// Returns [`DecodeError`] if the bytes end too early, or if the version or kind is unknown.
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let Some((envelope, rest)) = bytes.split_first_chunk::<ENVELOPE_BYTES>() else {

@@ -91,23 +91,23 @@ pub enum DecodeError {
     /// `address - offset` is below 0: the operation would start before the address space.
     #[error("remote address {address:#x} is less than the offset {offset} it lies at")]
     AddressBeforeStart {
-        /// Remote address of the frame's first byte.
+        /// Remote address of the first payload byte of the frame.
         address: u64,
-        /// Offset of that byte within the operation.
+        /// Offset of the first payload byte within the operation.
         offset: u32,
     },
     /// `address + length` is above 2^64 − 1.
     #[error("{length} bytes at remote address {address:#x} leave the address space")]
     AddressWraps {
-        /// Remote address of the first byte.
+        /// Remote address of the first accessed byte.
         address: u64,
-        /// Number of bytes.
+        /// Number of accessed bytes.
         length: u64,
     },
     /// A Write, Send or `ReadResponse` frame has no payload, although its operation is not empty.
     #[error("frame without payload at offset {offset}")]
     PayloadEmpty {
-        /// The frame's offset.
+        /// Offset of the frame within its operation, in bytes.
         offset: u32,
     },
     /// Two blocks of an ack section are about the same link.

@@ -85,7 +85,7 @@ pub enum Layout {
 pub enum Value {
     /// An unsigned number.
     Decimal,
-    /// An unsigned number that is displayed in base 16.
+    /// An unsigned number that tools display in base 16.
     Hexadecimal,
     /// An unsigned number in these units.
     Quantity(&'static str),
@@ -128,7 +128,7 @@ pub struct Field {
     pub size: usize,
     /// How to interpret the bytes.
     pub value: Value,
-    /// Smallest and largest number that a decoder accepts.
+    /// Smallest and largest value that a decoder accepts.
     pub range: (u64, u64),
     /// A description for a person that reads a capture.
     pub description: &'static str,

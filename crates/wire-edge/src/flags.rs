@@ -38,7 +38,7 @@ impl Kind {
     /// Returns the kind in the low nibble of a frame's first byte.
     ///
     /// # Errors
-    /// [`DecodeError::Kind`] for the reserved values 12 to 15.
+    /// Returns [`DecodeError::Kind`] for the reserved values 12 to 15.
     #[inline]
     pub const fn from_first_byte(byte: u8) -> Result<Self, DecodeError> {
         Ok(match byte & 0x0f {
@@ -66,9 +66,9 @@ impl Kind {
     }
 }
 
-/// Flags of a connection frame (protocol.md §3.1). If a flag has no meaning for a kind, senders
-/// clear the flag and receivers ignore it. The exception is a flag that announces a part which
-/// frames of the kind do not have: receivers treat the frame as malformed.
+/// Flags of a connection frame (protocol.md §3.1). If a flag has no meaning for a kind of frame,
+/// senders clear the flag and receivers ignore it. There is one exception: if a flag announces a
+/// part that frames of this kind do not have, receivers treat the frame as malformed.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Flags(pub u8);
 
@@ -78,8 +78,8 @@ impl Flags {
     /// The receiver places and delivers this operation only after it has delivered all earlier
     /// operations.
     pub const FENCE_BEFORE: Self = Self(1 << 1);
-    /// Informs the receiver that later operations have the flag `FENCE_BEFORE` until this operation
-    /// is delivered and answered.
+    /// Announces that every later operation has the flag `FENCE_BEFORE`, until this operation is
+    /// delivered and answered.
     pub const FENCE_AFTER: Self = Self(1 << 2);
     /// The strict ordering rules apply to this operation.
     pub const STRICT: Self = Self(1 << 3);

@@ -24,9 +24,9 @@ const VALUE_BYTES: usize = layout_end(Layout::Value);
 const _: () = assert!(COMMON_BYTES == 12 && OFFSET_BYTES == 20 && TAGGED_BYTES == 32);
 const _: () = assert!(TAGGED_BYTES + IMMEDIATE_BYTES <= HEADER_BYTES_MAX);
 
-/// The immediate of a Write. It follows the longest header that can precede an immediate.
+/// The immediate of a Write. It follows the operation number, the offset, the key and the address.
 const TAGGED_IMMEDIATE: fields::Field = fields::Field { offset: TAGGED_BYTES, ..fields::IMMEDIATE };
-/// The immediate of a Send.
+/// The immediate of a Send. It follows the operation number, the offset and the message number.
 const MESSAGE_IMMEDIATE: fields::Field =
     fields::Field { offset: MESSAGE_BYTES, ..fields::IMMEDIATE };
 
@@ -277,7 +277,7 @@ pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYT
 /// The destination is 0 if the sender knows no id. For a datagram, both values are 0.
 ///
 /// # Errors
-/// There are too few bytes, or the kind is reserved.
+/// Returns [`DecodeError`] if there are too few bytes, or if the kind is reserved.
 #[inline]
 pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
     let Some(common) = bytes.first_chunk::<COMMON_BYTES>() else {
@@ -298,7 +298,8 @@ pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
 /// Decodes the common header of a connection frame. `bytes` may end after that header.
 ///
 /// # Errors
-/// There are too few bytes, the kind is reserved, or the frame is a handshake frame or a datagram.
+/// Returns [`DecodeError`] if there are too few bytes, if the kind is reserved, or if the frame is
+/// a handshake frame or a datagram.
 pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
     let Some(common) = bytes.first_chunk::<COMMON_BYTES>() else {
         return Err(truncated("common header", COMMON_BYTES, bytes));
@@ -316,20 +317,20 @@ pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
 /// [`crate::control_messages`] checks the messages in the payload of a control frame.
 ///
 /// # Errors
-/// The frame is malformed. The error says which rule the frame breaks.
+/// Returns [`DecodeError`] if the frame is malformed. The error says which rule the frame breaks.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
     decode_split(bytes, 0)
 }
 
-/// Decodes a connection frame like [`decode`], if `outside` bytes of the payload are stored
-/// separately.
+/// Decodes a connection frame like [`decode`]. The last `outside` bytes of the frame are payload
+/// that is stored elsewhere, and `bytes` contains the bytes before them.
 ///
 /// If `outside` is not 0, accepts only frames with bytes of an operation. `bytes` must then end
 /// with the headers.
 ///
 /// # Errors
-/// The errors of [`decode`].
+/// Returns the errors of [`decode`].
 #[inline]
 pub fn decode_split(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
     // This is a fast path for a Write without an immediate. Nearly all frames of large transfers

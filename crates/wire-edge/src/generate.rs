@@ -14,7 +14,7 @@ use crate::{
     RejectReason, RemoteKey, encode_acks, encode_header,
 };
 
-/// The parts of a connection frame.
+/// A connection frame before encoding.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameParts {
     pub(crate) prefix: Prefix,

@@ -8,7 +8,7 @@ use crate::{ConnectionId, DecodeError, Epoch, Kind, RejectReason, VERSION};
 
 /// Size of a cookie, in bytes.
 pub const COOKIE_BYTES: usize = layout_end(Layout::Cookie);
-/// Maximum number of addresses in a frame, because a connection has this many link indices.
+/// Maximum number of addresses in a frame. It equals the number of link indices of a connection.
 pub const ADDRESSES_MAX: usize = 16;
 /// Maximum number of bytes of private data in a frame.
 pub const PRIVATE_BYTES_MAX: usize = 512;
@@ -131,9 +131,9 @@ impl HandshakeFrame<'_> {
     /// Writes the frame to the start of `out` and returns its length in bytes.
     ///
     /// # Panics
-    /// If `out` is too short, if there are more than [`ADDRESSES_MAX`] addresses, or if private
-    /// data is longer than [`PRIVATE_BYTES_MAX`] bytes. An `out` of [`HANDSHAKE_BYTES_MAX`] bytes
-    /// is always long enough.
+    /// Panics if `out` is too short, if there are more than [`ADDRESSES_MAX`] addresses, or if
+    /// private data is longer than [`PRIVATE_BYTES_MAX`] bytes. An `out` of [`HANDSHAKE_BYTES_MAX`]
+    /// bytes is always long enough.
     pub fn encode(&self, out: &mut [u8]) -> usize {
         let mut preamble = [0; PREAMBLE_BYTES];
         put!(&mut preamble, fields::PREAMBLE_KIND, [Kind::Handshake as u8]);
@@ -185,11 +185,12 @@ impl HandshakeFrame<'_> {
 /// Decodes the preamble of a handshake frame of any version.
 ///
 /// A receiver that does not support the version answers only a Hello, by a
-/// [`Handshake::VersionMismatch`] to the source in the preamble. Therefore two endpoints never
-/// answer each other's answers.
+/// [`Handshake::VersionMismatch`] to the source in the preamble. Because a `VersionMismatch` gets
+/// no answer, two endpoints never answer each other's answers.
 ///
 /// # Errors
-/// There are too few bytes, or the kind, magic or link index is wrong.
+/// Returns [`DecodeError`] if there are too few bytes, or if the kind, magic or link index is
+/// wrong.
 #[inline]
 pub fn preamble(bytes: &[u8]) -> Result<Preamble, DecodeError> {
     split_preamble(bytes).map(|(preamble, _)| preamble)
@@ -199,11 +200,10 @@ pub fn preamble(bytes: &[u8]) -> Result<Preamble, DecodeError> {
 /// Decodes a handshake frame. Checks all rules of protocol.md §2 that do not depend on the state of
 /// the connection.
 ///
-/// If the frame has another version and is not a `VersionMismatch`, returns
-/// [`DecodeError::Version`]. In that case, [`preamble`] returns the ids for an answer.
-///
 /// # Errors
-/// The frame is malformed, or has another version ([`DecodeError::Version`]).
+/// Returns [`DecodeError::Version`] if the frame has another version and is not a
+/// `VersionMismatch`. In that case, [`preamble`] returns the ids for an answer. Returns another
+/// [`DecodeError`] if the frame is malformed.
 pub fn decode_handshake(bytes: &[u8]) -> Result<HandshakeFrame<'_>, DecodeError> {
     let (preamble, rest) = split_preamble(bytes)?;
     if preamble.version != VERSION && preamble.step != 7 {

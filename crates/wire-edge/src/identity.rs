@@ -93,7 +93,7 @@ impl MessageNumber {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct RemoteKey(pub u32);
 
-/// Number of a queue pair at its address. The number has 24 bits.
+/// Number by which datagrams name a queue pair of an endpoint. The number has 24 bits.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct QueuePairNumber(u32);
 
@@ -101,26 +101,28 @@ impl QueuePairNumber {
     /// The largest number. In a datagram to a group, it stands for all queue pairs in the group.
     pub const GROUP: Self = Self((1 << 24) - 1);
 
-    /// Returns the queue pair with this number; `None` if the number has more than 24 bits.
+    /// Creates the value from a number; returns `None` if the number has more than 24 bits.
     pub const fn new(number: u32) -> Option<Self> {
         if number <= Self::GROUP.0 { Some(Self(number)) } else { None }
     }
 
     //= protocol.md: slot.1
-    /// Returns the number of the queue pair with this slot and with this index within the slot, 12
-    /// bits each. Returns `None` if the number is reserved: the number of a group, 0 or 1.
+    /// Returns the number whose high 12 bits are `slot` and whose low 12 bits are `index`. Returns
+    /// `None` if one of the two has more than 12 bits, or if the number is reserved. The reserved
+    /// numbers are 0, 1 and [`Self::GROUP`].
     pub const fn at(slot: u16, index: u16) -> Option<Self> {
         let number = (slot as u32) << 12 | index as u32;
         let is_own = slot < 1 << 12 && index < 1 << 12 && number > 1 && number != Self::GROUP.0;
         if is_own { Some(Self(number)) } else { None }
     }
 
-    /// Returns the slot. The port of the queue pair on its host depends only on the slot.
+    /// Returns the slot: the high 12 bits. The slot alone determines the port of the queue pair on
+    /// its host.
     pub const fn slot(self) -> u16 {
         (self.0 >> 12) as u16
     }
 
-    /// Returns the index within the slot.
+    /// Returns the index within the slot: the low 12 bits.
     pub const fn index(self) -> u16 {
         self.0 as u16 & 0xfff
     }
@@ -227,7 +229,7 @@ impl PeerAddr {
 
     /// Returns the address as a global identifier (GID) of 16 bytes. An IPv6 address does not
     /// change, and an IPv4 address is mapped to IPv6. For a MAC address or a shared-memory address,
-    /// returns a link-local address that contains its numbers.
+    /// returns a link-local IPv6 address that contains the numbers of the address.
     pub fn to_gid(self) -> [u8; 16] {
         let mut gid = [0; 16];
         match self.0[0] {

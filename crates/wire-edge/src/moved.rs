@@ -1,5 +1,5 @@
-//! The new place of a service: the private data of a Reject with reason 5, `Moved` (protocol.md
-//! §2.2).
+//! The endpoint to which a service has moved: the private data of a Reject with reason 5, `Moved`
+//! (protocol.md §2.2).
 
 use crate::address::decode_address;
 use crate::fields::{self, Layout, layout_end};
@@ -32,7 +32,7 @@ impl Moved {
     /// Decodes the private data of a Reject with reason `Moved`.
     ///
     /// # Errors
-    /// The data has the wrong length, or the address is malformed.
+    /// Returns [`DecodeError`] if the data has the wrong length, or if the address is malformed.
     pub fn decode(private_data: &[u8]) -> Result<Self, DecodeError> {
         let Ok(bytes) = <&[u8; MOVED_BYTES]>::try_from(private_data) else {
             let (needed, found) = (MOVED_BYTES, private_data.len());
@@ -44,9 +44,9 @@ impl Moved {
     }
 
     //= protocol.md: moved.1, moved.2
-    /// Returns the address to connect to next, after this message arrived from the address `from`.
-    /// Returns `None` for an address that must not be used: a group address, or an address of
-    /// another family than `from`.
+    /// Returns the address to connect to next, after a Reject with this `Moved` has arrived from
+    /// the address `from`. Returns `None` for an address that must not be used: a group address, or
+    /// an address of another family than `from`.
     pub fn seen_from(&self, from: PeerAddr) -> Option<PeerAddr> {
         let mut address = self.address;
         if address.0[4..] == [0; 16] {

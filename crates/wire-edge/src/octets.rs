@@ -1,4 +1,5 @@
-//! Loads and stores of table fields in arrays of known length. The compiler checks all bounds.
+//! Loads and stores fields of frames in arrays whose length is known at compile time. The compiler
+//! checks all bounds.
 
 /// Returns the `SIZE` bytes at offset `AT`. Fails to compile if the bytes exceed the array.
 #[inline(always)]
@@ -7,7 +8,8 @@ pub(crate) const fn load<const AT: usize, const SIZE: usize, const N: usize>(
     bytes: &[u8; N],
 ) -> [u8; SIZE] {
     const { assert!(AT + SIZE <= N) }
-    // If crates are compiled separately, `copy_from_slice` remains a call of `memcpy`.
+    // Do not use `copy_from_slice`: if crates are compiled separately, it remains a call of
+    // `memcpy`.
     match bytes.split_at(AT).1.first_chunk() {
         Some(value) => *value,
         None => [0; SIZE],

@@ -6,11 +6,11 @@
 /// The permutation is a balanced Feistel network over 16-bit halves. A Feistel network is a
 /// bijection for any round function. In this permutation, the round function is the multiply-shift
 /// hash `(a·x + b) >> 48`, with a separate pair of 64-bit subkeys in every round. One such round is
-/// strongly universal. After eight rounds, an id shows no structure of the table index and the
-/// counter from which the table made the id.
+/// strongly universal. A table makes an id from a table index and a counter. After eight rounds,
+/// the id shows no structure of these two values.
 ///
-/// The permutation hides which ids are in use. It is not a cipher for secrets. An attacker has one
-/// guess per connection, because a wrong id ends the connection.
+/// The permutation hides which ids are in use. It is not a cipher for secrets. An attacker can
+/// guess only once on each of its own connections, because a wrong id ends that connection.
 #[derive(Clone, Debug)]
 pub struct KeyedPermutation {
     rounds: [Round; ROUNDS],

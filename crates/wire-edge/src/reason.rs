@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// Both sides have finished their work.
+    /// Both ends have finished their work.
     Finished,
     /// The application closed the connection.
     Application,
@@ -76,11 +76,11 @@ pub enum RejectReason {
     Application,
     /// No endpoint listens for this service.
     NoListener,
-    /// The limit of connections is reached.
+    /// The responder already has its maximum number of connections.
     ConnectionLimit,
-    /// The parameters are unacceptable.
+    /// The responder cannot accept the parameters in the Hello.
     Parameters,
-    /// Another endpoint has the service. The private data is a [`crate::Moved`] with the place of
+    /// Another endpoint has the service. The private data is a [`crate::Moved`] with the address of
     /// that endpoint.
     Moved,
     /// A reason that this version does not know.

@@ -3,7 +3,7 @@
 use crate::{DecodeError, Flags, Header, Kind, OPERATION_BYTES_MAX};
 
 //= protocol.md: flag.1, send-invalidate.1
-/// Checks that the kind of a frame permits its flags. Checks the flags that announce parts of a
+/// Checks that a frame of this kind may have these flags. Checks the flags that announce parts of a
 /// frame, and the flags that apply to a whole operation.
 pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
     let (required, forbidden) = match kind {
@@ -91,7 +91,7 @@ fn check_offset(flags: Flags, offset: u32, payload: usize) -> Result<(), DecodeE
 }
 
 //= protocol.md: length.2
-/// Checks that the accessed bytes of the peer are within the address space.
+/// Checks that the bytes that a frame accesses at its receiver are within the address space.
 #[inline]
 fn check_address(address: u64, length: u64) -> Result<(), DecodeError> {
     match address.checked_add(length) {

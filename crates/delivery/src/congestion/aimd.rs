@@ -15,7 +15,8 @@ const MARKED_SHARE_SHIFT: u32 = 4;
 /// The fixed-point value that means that all frames are marked.
 const MARKED_SHARE_ONE: u32 = 1 << 10;
 
-/// Number of round trips after a mark during which the window does not grow with the measured rate.
+/// Number of round trips after a mark during which the measured rate gives no lower bound of the
+/// window.
 const MARK_LASTS_ROUNDS: u8 = 8;
 
 /// Number of packets in an epoch. At the end of an epoch, the controller decides whether losses are
@@ -28,30 +29,34 @@ const LOSS_EPOCH_PACKETS: u32 = 128;
 /// each send at their measured rate and keep a short queue overflowing.
 const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
 
-/// Number of frames that the window of a slow link allows beyond twice its bandwidth-delay product.
-/// While the link sends these frames, the hosts may pause: for 170 µs at 1 Gb/s.
+/// Number of frames that the window of a slow link allows in addition to twice the bandwidth-delay
+/// product. If both hosts pause, the link stays busy while it sends these frames: for 170 µs at 1
+/// Gb/s.
 const SLACK_FRAMES: u32 = 14;
 
-/// The allowance is at most the data that the link sends in this time, in nanoseconds. Below 360
-/// Mb/s, this is less than three bursts, and the allowance is three bursts.
+/// The window allows at most as many bytes for the additional frames ([`SLACK_FRAMES`]) as the link
+/// sends in this time, in nanoseconds. But it allows at least the bytes of three bursts. Below 360
+/// Mb/s, the link sends less than three bursts in this time.
 const SLACK_NS: u64 = 200_000;
 
-/// Most bytes that the window allows for the time that frames spend in the hosts. The reason: if a
-/// queue in a host causes this time, a larger window makes that queue longer. Without this bound,
-/// the window would then grow without limit. Also, more bytes would not fit into the second-level
-/// cache of the receiving processor.
+/// Maximum number of bytes that the window allows for the time that frames spend in the hosts. If a
+/// queue in a host causes this time, a larger window makes that queue longer, and without this
+/// bound the window would grow without limit. In addition, more bytes would not fit into the
+/// second-level cache of the receiving processor.
 const HOST_BYTES_MAX: u64 = 256 * 1024;
 
-/// Longest time in hosts for which the window allows bytes, in nanoseconds. A longer time means
-/// that a host was descheduled, which happens only once in many round trips. If the window allowed
-/// bytes for that time, too, a slow link would always have a queue of that length.
+/// The window allows bytes for the time that frames spend in the hosts, but at most for this time,
+/// in nanoseconds. A longer time means that a host was descheduled, which happens only once in many
+/// round trips. If the window allowed bytes for such a time, a slow link would always have a queue
+/// that takes this long.
 pub(crate) const HOST_NS_MAX: u64 = 300_000;
 
-/// Upper bound of the bandwidth-delay product, in bytes. This is more than the records of one link
-/// can hold.
+/// Upper bound of the bandwidth-delay product, in bytes. No window reaches this bound, because the
+/// records of one link are not enough for this many bytes in flight.
 const WINDOW_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// Number of round trips at the cap after which the sender tries a larger window.
+/// Number of round trips with the window at its upper bound, the cap, after which the sender tries
+/// a larger window.
 const CRUISE_ROUNDS: u8 = 32;
 
 /// Congestion control that reacts to congestion marks and losses.
@@ -63,24 +68,25 @@ const CRUISE_ROUNDS: u8 = 32;
 /// Two bounds follow from the measured rate, the smallest round-trip time of the network and the
 /// time that frames spend in the hosts:
 /// * A loss does not reduce the window below rate · (1.25 · RTT + hosts) + 2 bursts, because the
-///   link has just delivered at this rate (like in TCP Westwood). So random loss costs hardly any
-///   throughput.
+///   link has just delivered at this rate (like in TCP Westwood). With this bound, random loss
+///   costs hardly any throughput.
 /// * The window does not exceed a cap: rate · (2 · RTT + hosts) + 3 bursts, or some frames more if
 ///   bursts are short. The cap keeps the queue short without a signal from the network.
 ///
-/// The true round trip may be longer than the measured values show. The cap would then be too low
-/// and reinforce itself: fewer bytes in flight give a lower rate, and a lower rate gives a lower
-/// cap. Therefore, after some round trips at the cap, the sender tries a window that is larger by
-/// half. If the rate then rises and the round trip does not become longer, the sender continues
-/// with the larger window. A longer round trip would show that the sender only took bandwidth from
-/// other senders.
+/// The true round trip may be longer than the measured values. In that case the cap would be too
+/// low, and would reinforce itself: fewer bytes in flight give a lower rate, and a lower rate gives
+/// a lower cap. Therefore, after some round trips at the cap, the sender tries a window that is
+/// larger by half. If the rate then rises and the round trip does not become longer, the sender
+/// continues with the larger window. A longer round trip would show that the sender only took
+/// bandwidth from other senders.
 #[derive(Clone, Copy, Debug)]
 pub struct Aimd {
     window: u32,
     /// While the window is below this number of bytes, it doubles every round trip.
     threshold: u32,
     frame_bytes: u32,
-    /// Number of acknowledged bytes for which the window has not grown yet.
+    /// Number of acknowledged bytes after the window last grew. The window grows by a frame when
+    /// this number reaches the window.
     credit: u32,
     undo: Undo,
     /// Lower bound of the window after a loss, in bytes. It follows from the measured rate.
@@ -90,7 +96,7 @@ pub struct Aimd {
     marked_share: u32,
     round_packets: u32,
     round_marked: u32,
-    /// Number of further round trips for which the last mark counts as recent.
+    /// Number of further round trips for which the last congestion mark counts as recent.
     mark_recent_rounds: u8,
     epoch_packets: u32,
     epoch_lost: u32,
@@ -143,8 +149,9 @@ impl Aimd {
         WINDOW_FRAMES_MIN * self.frame_bytes
     }
 
-    /// Returns the floor. Returns 0 if there were recent marks or excessive losses, because these
-    /// show that the link does not carry the measured rate.
+    /// Returns `floor`, the lower bound of the window that follows from the measured rate, in
+    /// bytes. Returns 0 if there were recent marks or excessive losses, because these show that the
+    /// link does not carry the measured rate.
     fn usable_floor(&self) -> u32 {
         if self.loss_excessive || self.mark_recent_rounds > 0 { 0 } else { self.floor }
     }
@@ -216,7 +223,7 @@ impl CongestionController for Aimd {
             self.end_round(sample);
         }
         // If the window was not full, an acknowledgement does not show whether the link carries
-        // more.
+        // more data, so the window does not grow.
         if sample.window_limited {
             self.grow(sample.acked_bytes);
             let cap = self.search.apply(self.cap, &mut self.window);
@@ -270,8 +277,8 @@ struct CapSearch {
     trial_rounds: u8,
     /// Rate before the trial, in bytes per second.
     rate_before: u64,
-    /// Current smoothed round-trip time, in nanoseconds. `rtt_before_ns` is its value before the
-    /// trial.
+    /// Current smoothed round-trip time, in nanoseconds. `rtt_before_ns` is the value of `rtt_ns`
+    /// before the trial.
     rtt_ns: u64,
     rtt_before_ns: u64,
     /// A window above the computed cap that raised the rate, in bytes; 0 if none was found.
@@ -291,8 +298,8 @@ crate::pack_fields!(CapSearch {
 });
 
 impl CapSearch {
-    /// Number of rounds of a trial: one to fill the larger window, and two until the peer has
-    /// acknowledged it.
+    /// Number of round trips of a trial of a larger window. The sender fills the window in the
+    /// first round trip, and the peer acknowledges the full window in the next two.
     const TRIAL_ROUNDS: u8 = 3;
 
     fn on_ack(&mut self, rtt_ns: u64) {
@@ -310,8 +317,8 @@ impl CapSearch {
             let faster = rate > self.rate_before + self.rate_before / 8;
             let longer = self.rtt_ns > self.rtt_before_ns + self.rtt_before_ns / 16;
             if faster && !longer {
-                // Allow at most twice the cap. This is enough so that the cap does not reinforce
-                // itself, but too little to take much bandwidth from other senders.
+                // Allow at most twice the cap. With this limit, the window can escape from a cap
+                // that is too low, but does not take much bandwidth from other senders.
                 self.found = self.trial.min(cap.saturating_mul(2));
             } else {
                 self.found -= self.found / 8;
@@ -328,7 +335,8 @@ impl CapSearch {
         }
     }
 
-    /// Returns the cap that currently applies. During a trial, raises the window to this cap.
+    /// Returns the upper bound of the window that applies now, in bytes. `cap` is the computed
+    /// bound. During a trial, also raises the window to the window of the trial.
     fn apply(&self, cap: u32, window: &mut u32) -> u32 {
         let cap = cap.max(self.found);
         if self.trial_rounds > 1 {

@@ -3,8 +3,8 @@
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
 use crate::Instant;
 
-/// Weight of the delay above the target in a reduction of the window, in percent (Swift, SIGCOMM
-/// 2020, β).
+/// If the queueing delay exceeds the target, the window shrinks. The reduction is the excess
+/// divided by the round-trip time, times this percentage (Swift, SIGCOMM 2020, β).
 const BETA_PERCENT: u64 = 80;
 
 /// Largest reduction per round trip, in percent (Swift's `max_mdf`).
@@ -21,7 +21,8 @@ pub struct Delay {
     window: u32,
     frame_bytes: u32,
     target_ns: u32,
-    /// Number of acknowledged bytes for which the window has not grown yet.
+    /// Number of acknowledged bytes after the window last grew. The window grows by a frame when
+    /// this number reaches the window.
     credit: u32,
     /// Whether the window was already reduced in this round trip.
     reduced: bool,

@@ -22,14 +22,16 @@ pub struct AckSample {
     pub acked_bytes: u32,
     /// Packets newly acknowledged.
     pub acked_packets: u32,
-    /// Frames that arrived with a congestion mark since the last acknowledgement.
+    /// Number of frames that arrived at the peer with a congestion mark after the previous
+    /// acknowledgement.
     pub marked_frames: u32,
     /// Whether the window and not the application limited the bytes in flight.
     pub window_limited: bool,
-    /// Whether a round ended: the acknowledged packet was sent after the end of the previous round.
+    /// Whether this acknowledgement ends a round and begins the next one: the newest acknowledged
+    /// packet was sent after the previous round had ended.
     pub round_started: bool,
-    /// Round-trip time of the newest acknowledged packet minus the delay at the peer, in
-    /// nanoseconds.
+    /// Round-trip time of the newest acknowledged packet without the delay at the peer, in
+    /// nanoseconds; `None` if the acknowledgement gives no sample.
     pub rtt_ns: Option<u64>,
     /// Recent minimum of the round-trip time, in nanoseconds.
     pub rtt_min_ns: u64,
@@ -197,8 +199,8 @@ impl CongestionController for Controller {
 struct Undo {
     /// Window before the reduction.
     window: u32,
-    /// Number of lost packets of the round trip that have not proved to be spurious; 0 if there is
-    /// no reduction to undo.
+    /// Number of lost packets in the round trip of the reduction, without those that proved to be
+    /// spurious; 0 if there is no reduction to undo.
     lost_packets: u32,
     /// Time at which the window was reduced. Packets that were sent before this time belong to the
     /// round trip of the reduction.
@@ -221,8 +223,8 @@ impl Undo {
         true
     }
 
-    /// Records a spurious loss. If this was the last remaining loss of the round trip, returns the
-    /// window to restore.
+    /// Records that a loss was spurious. If all losses of the round trip have now proved to be
+    /// spurious, returns the window to restore. Otherwise returns `None`.
     fn on_spurious_loss(&mut self) -> Option<u32> {
         if self.lost_packets == 0 {
             return None;

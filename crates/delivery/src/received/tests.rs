@@ -282,8 +282,8 @@ proptest! {
     }
 }
 
-/// Generates three values: how far below the next number packets arrive, how far above it, and the
-/// number of packets.
+/// Generates three values: how far the first packet is below the next expected number, how far it
+/// is above that number, and the number of packets.
 fn step() -> impl Strategy<Value = (u64, u64, u8)> {
     prop_oneof![
         10 => (Just(0), Just(0), 1..80_u8),

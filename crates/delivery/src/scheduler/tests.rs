@@ -86,8 +86,8 @@ fn a_link_with_much_queued_waits_a_little_for_one_that_delivers_earlier() {
     (views[0].idle_at, views[1].idle_at) = (NOW.after_ns(80_001), NOW.after_ns(110_000));
     assert_eq!(decide(1 << 20, &views), Next::Wait { until: views[0].opens_at });
     let given = Next::Frame { link: 1 };
-    // Link 1 does not wait in three cases: link 0 opens too late, link 1 would become idle first, or
-    // link 0 delivers no earlier.
+    // Link 1 does not wait in three cases: link 0 opens too late, link 1 would become idle before
+    // that, or link 0 delivers no earlier.
     views[0].opens_at = NOW.after_ns(HOLD_NS + 1);
     assert_eq!(decide(1 << 20, &views), given);
     views[0].opens_at = NOW.after_ns(20_000);
@@ -186,8 +186,8 @@ fn links_with_frames_of_different_sizes_do_not_wait_for_one_another() {
 }
 
 proptest! {
-    /// If all open links got no data, a backlog could wait for ever. The test also checks, for any
-    /// input, that only a link that may carry data and has room gets a frame.
+    /// If the scheduler gave no data to any open link, a backlog could wait for ever. The test also
+    /// checks, for any input, that a link gets a frame only if it may carry data and has room.
     #[test]
     fn some_open_link_gets_data_unless_a_closed_one_is_expected(
         views in prop::collection::vec(any_view(), 1..16),
@@ -220,8 +220,9 @@ proptest! {
 
     /// A link with room gets no frame only in two cases:
     /// * By the estimates, the other links deliver the whole backlog before this link would deliver
-    ///   one frame. Because estimated rates and queues are wrong by a factor of 1/4 to 4, the other
-    ///   links really need at most sixteen times that long.
+    ///   one frame. In this test, estimated rates and queues are wrong by a factor of 1/4 to 4.
+    ///   Therefore the other links really need at most sixteen times as long as this link needs for
+    ///   the frame.
     /// * This link waits for a link that opens within `HOLD_NS`, and does not become idle before
     ///   that.
     #[test]
@@ -251,8 +252,9 @@ proptest! {
         }
     }
 
-    /// Sets `has_share` for a link with room: it has sent its share of the turn. The state of its
-    /// window must then not affect the choice between the other links.
+    /// Marks one link as having sent its share of the turn, the most bytes that it may send in one
+    /// turn. After that, the state of its window must not affect the choice between the other
+    /// links.
     #[test]
     fn a_full_share_of_a_turn_is_no_closed_window(
         links in prop::collection::vec(any_link(), 2..6),
@@ -292,8 +294,9 @@ fn starts_ns(view: &LinkView, backlog_bytes: u64) -> u64 {
     view.idle_at.since_ns(NOW).max(opens_ns) + view.one_way_ns
 }
 
-/// Returns the time after which all links except `but` together have delivered `bytes`, and one of
-/// them has delivered a frame. Finds it by bisection.
+/// Returns the time at which all links except `but` together have delivered `bytes` bytes, and at
+/// least one of them has delivered a whole frame, in nanoseconds after `NOW`. Finds the time by
+/// bisection.
 fn others_deliver_ns(views: &[LinkView], but: usize, bytes: u64) -> u64 {
     let others = || views.iter().enumerate().filter(|&(index, _)| index != but);
     let is_delivered = |ns: u64| {
@@ -437,8 +440,8 @@ struct Run {
     late_permille: usize,
 }
 
-/// Sends `bytes` in virtual time. A link has room while less than a few µs of data are queued on
-/// it. The scheduler gets wrong rates, and idle times that follow from the wrong rates.
+/// Sends `bytes` bytes in virtual time. A link has room while less than a few µs of data are queued
+/// on it. The scheduler gets wrong rates, and idle times that follow from the wrong rates.
 fn simulate(how: How, paths: &[Path], bytes: u64) -> Run {
     let (policy, error_percent) = match how {
         How::InTurn => (SchedulingPolicy::RoundRobin, 0),

@@ -17,7 +17,8 @@ impl<T: Copy> SendHalf<T> {
     /// `received_at` to `now` is a delay in this host and not in the network.
     ///
     /// # Errors
-    /// [`ProtocolError::AckOfUnsent`]. In this case nothing has changed.
+    /// Returns [`ProtocolError::AckOfUnsent`] if the acknowledgement covers a packet that was never
+    /// sent. In this case nothing has changed.
     pub fn on_ack(
         &mut self,
         pool: &mut SentPool<T>,
@@ -136,7 +137,7 @@ impl<T: Copy> SendHalf<T> {
         self.correct_backlog(rtt_ns, acked);
         summary.rtt_sample_ns = Some(rtt_ns);
         // Use the time at which the acknowledgement would have arrived without delays in the hosts.
-        // With such delays, samples of a steady rate would vary.
+        // Otherwise the varying delays would make the samples of a steady rate vary.
         let acknowledged_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
         let (min_ns, frame_bytes) = (self.rtt.min_ns(), self.frame_bytes);
         let newest = Newest { stamp, sent_at, window_limited };
@@ -168,10 +169,11 @@ impl<T: Copy> SendHalf<T> {
         self.controller.on_ack(now, &sample);
     }
 
-    /// If no sample has confirmed the smallest round-trip time for long, measures it again. Either
-    /// a queue of this sender lengthens all round trips, or the route has become longer. For the
-    /// measurement, this method halves the bytes in flight for some round trips. Competing senders
-    /// notice this and do the same, so the measurement does not include their queues.
+    /// If no sample has confirmed the smallest round-trip time for a long time, measures it again.
+    /// Either a queue of this sender lengthens all round trips, or the route has become longer. For
+    /// the measurement, this method halves the bytes in flight for some round trips. Competing
+    /// senders notice the shorter queue and do the same, so the measurement does not include their
+    /// queues.
     fn drain_for_min(&mut self, now: Instant, others_drain: bool) {
         match self.drain {
             Drain::No => {
@@ -203,14 +205,15 @@ impl<T: Copy> SendHalf<T> {
         self.estimate.on_waited(acked.newest_bytes, queued_ns, expected_ns);
     }
 
-    /// Bounds the estimated queue by the bytes in flight.
+    /// Limits the estimated queue of the link to the bytes in flight that are not presumed
+    /// delivered.
     fn bound_backlog(&mut self, now: Instant) {
         let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
         self.estimate.bound_queue(now, travelling);
     }
 }
 
-/// Sums over the packets that one block acknowledges.
+/// Sums over the packets that one block acknowledges, and the newest of these packets.
 #[derive(Default)]
 struct Acked {
     packets: u32,
@@ -232,7 +235,8 @@ impl Acked {
     }
 }
 
-/// Number of round trips for which the sender keeps the queue drained. In the first, other senders
-/// notice; in the second, they drain their queues; in the third, the sender measures. One more is
-/// needed, because counting starts in the middle of a round.
+/// Number of round trips for which the sender keeps the queue drained. In the first round trip,
+/// other senders notice that the queue is shorter. In the second, they drain their queues. In the
+/// third, the sender measures. One more is needed, because counting starts in the middle of a round
+/// trip.
 const DRAINED_ROUNDS: u32 = 4;

@@ -8,8 +8,9 @@ use crate::loss::Verdict;
 use crate::sent_packets::{Kind, Record};
 
 impl<T: Copy> SendHalf<T> {
-    /// Applies the loss rule to every packet that an acknowledged packet has overtaken. If some of
-    /// these packets are not lost yet, sets `loss_at`. Returns the number of packets declared lost.
+    /// Applies the loss rule to every packet in flight that an acknowledged packet has overtaken.
+    /// If some of these packets are not lost yet, sets `loss_at` to the earliest time at which one
+    /// of them will be lost. Returns the number of packets declared lost.
     pub(super) fn detect_losses(&mut self, now: Instant, report: &mut impl FnMut(Fate, T)) -> u32 {
         self.loss_at = Instant::NEVER;
         let end = self.acked_end.truncate();

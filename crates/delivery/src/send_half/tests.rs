@@ -322,8 +322,8 @@ fn a_restarted_link_is_measured_from_the_beginning() {
     assert_eq!(f.half.srtt_ns(), 50 * US);
 }
 
-/// Simulates a token bucket before a link of 125 MB/s: a few messages pass at once, then 100 frames
-/// are in flight.
+/// Simulates a token bucket before a link of 125 MB/s: a few messages pass at once, and after them
+/// 100 frames are in flight. The burst of the bucket must not raise the number of frames in flight.
 #[test]
 fn what_is_in_flight_on_a_busy_link_does_not_follow_its_bursts() {
     let mut f = Fixture::new();

@@ -14,12 +14,13 @@ impl<T: Copy> SendHalf<T> {
         if self.drain == Drain::No { window } else { window.min(self.drained_bytes()) }
     }
 
-    /// Returns how many more bytes may be sent, by the congestion window, the peer's buffer and the
-    /// records.
+    /// Returns how many more bytes may be sent. The congestion window, the peer's buffer and the
+    /// number of records limit this number.
     ///
     /// The peer acknowledges many frames at a time. Between two acknowledgements, the window opens
-    /// with time, at the measured rate, like with an acknowledgement of each frame. So some frames
-    /// are *presumed delivered*. `AHEAD_FRAMES_MAX` and `AHEAD_NS_MAX` limit their number.
+    /// with time at the measured rate, as if the peer acknowledged each frame. The frames for which
+    /// the window has opened in this way are *presumed delivered*. `AHEAD_FRAMES_MAX` and
+    /// `AHEAD_NS_MAX` limit their number.
     pub fn window_left(&self, now: Instant) -> u32 {
         let room = self.packets.room(self.packets_max as usize) as u32;
         let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
@@ -29,8 +30,8 @@ impl<T: Copy> SendHalf<T> {
             .min(room.saturating_mul(self.frame_bytes))
     }
 
-    /// Returns whether [`window_left`](Self::window_left) is at least `bytes`. This is cheaper if
-    /// the window has room without frames that are presumed delivered.
+    /// Returns whether [`window_left`](Self::window_left) is at least `bytes`. This function is
+    /// cheaper if the window has room even without counting any frame as presumed delivered.
     #[inline]
     pub fn has_room(&self, now: Instant, bytes: u32) -> bool {
         let taken = self.in_flight_bytes.saturating_add(bytes);
@@ -62,9 +63,9 @@ impl<T: Copy> SendHalf<T> {
         since.after_ns(u64::from(needed) * 1_000_000_000 / clocked(rate) + 1)
     }
 
-    /// Returns the rate from which the window is computed, in bytes per second. This is the largest
-    /// recent sample. If frames wait in a queue, the link is the limit, and the rate is at most a
-    /// quarter above the long-term rate.
+    /// Returns the rate from which the window is computed, in bytes per second: the largest recent
+    /// sample, or `None` if there is no sample. If frames wait in a queue, the link is the
+    /// bottleneck, and the rate is at most a quarter above the long-term rate.
     pub(super) fn rate_in_flight(&self) -> Option<u64> {
         let largest = self.rate.bytes_per_second()?;
         match self.estimate.carried() {
@@ -84,9 +85,9 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// Returns the number of bytes to send together when a closed window opens with time, at least
-    /// [`Self::quantum_bytes`]. If frames wait in a queue, the link is the limit. In this case a
-    /// batch is the data that the link carries in [`BATCH_NS`], but at most half of the queue. With
-    /// a larger batch, the link could run out of data while both hosts sleep.
+    /// [`Self::quantum_bytes`]. If frames wait in a queue, the link is the bottleneck. In this case
+    /// a batch is the data that the link carries in [`BATCH_NS`], but at most half of the queue.
+    /// With a larger batch, the link could run out of data while both hosts sleep.
     pub fn batch_bytes(&self) -> u32 {
         let quantum = self.quantum_bytes();
         let Some(rate) = self.estimate.carried() else { return quantum };
@@ -102,9 +103,8 @@ impl<T: Copy> SendHalf<T> {
         quantum.max(carried as u32)
     }
 
-    /// Returns the number of frames after which to ask the peer for an acknowledgement. This is
-    /// half of the frames that can be sent before the acknowledgement arrives, at most
-    /// [`ASK_FRAMES_MAX`].
+    /// Returns the number of frames after which to ask the peer for an acknowledgement: half of the
+    /// frames that can be sent before the acknowledgement arrives, but at most [`ASK_FRAMES_MAX`].
     pub fn ask_frames(&self) -> u32 {
         let window = self.window();
         let slack = window.saturating_add(self.ahead_bytes()).saturating_sub(self.pipe_bytes());
@@ -113,7 +113,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// Returns whether `frames` is at least [`Self::ask_frames`], so that the sender should ask for
-    /// an acknowledgement. If `frames` is small, this avoids the division in that function.
+    /// an acknowledgement. If `frames` is small, this function avoids the division in
+    /// [`Self::ask_frames`].
     #[inline]
     pub fn asks_after(&self, frames: u32) -> bool {
         let (window, more) = (self.window(), (frames + 1) * 2 * self.frame_bytes);
@@ -178,12 +179,12 @@ const fn clocked(rate: u64) -> u64 {
 }
 
 /// Duration of one burst at the measured rate, in nanoseconds: one frame at 1 Gb/s, 13 frames at 10
-/// Gb/s. This is short compared with round trips of a LAN. From 30 Gb/s on, such a burst fills one
-/// segmentation offload. If there are several links, this is also the most that each link sends in
-/// one turn.
+/// Gb/s. This is short compared with round trips of a LAN. From 30 Gb/s on, such a burst fills the
+/// largest batch of segmentation offload. If there are several links, this is also the most that
+/// each link sends in one turn.
 pub const QUANTUM_NS: u64 = 16_000;
 
-/// Duration of one batch on a link that is the limit, in nanoseconds. This is also the longest
+/// Duration of one batch on a link that is the bottleneck, in nanoseconds. This is also the longest
 /// interval for which a thread leaves frames of a stream unread. Together with a late timer, such
 /// an interval adds less than 100 µs of latency to another write during the stream.
 pub const BATCH_NS: u64 = 56_000;
@@ -197,15 +198,15 @@ const QUANTUM_BYTES_MAX: u32 = 65_536;
 /// Smallest burst, in frames.
 const QUANTUM_FRAMES_MIN: u32 = 2;
 
-/// Most frames that the sender sends before it asks for an acknowledgement. The acknowledgements
-/// are 1.6 % extra frames.
+/// Maximum number of frames that the sender sends before it asks for an acknowledgement. One
+/// acknowledgement for 64 frames adds 1.6 % more frames.
 pub const ASK_FRAMES_MAX: u32 = 64;
 
-/// Most frames that are presumed delivered before their acknowledgement arrives. This covers the
-/// frames of two acknowledgements, because the first may be lost, and the frames in flight during
-/// that time.
+/// Maximum number of frames that are presumed delivered before their acknowledgement arrives. It
+/// covers the frames of two acknowledgements, because the first acknowledgement may be lost. It
+/// also covers the frames in flight until the second acknowledgement arrives.
 const AHEAD_FRAMES_MAX: u32 = 144;
 
-/// Most frames that are presumed delivered, as the time in which the link carries them at the
-/// measured rate, in nanoseconds: 166 frames at 1 Gb/s, 16 frames at 100 Mb/s.
+/// The frames that are presumed delivered are at most as many as the link carries in this time at
+/// the measured rate, in nanoseconds: 166 frames at 1 Gb/s, 16 frames at 100 Mb/s.
 const AHEAD_NS_MAX: u64 = 2_000_000;

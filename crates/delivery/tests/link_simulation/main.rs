@@ -34,8 +34,9 @@ fn run(name: &str, link: Link, flows: usize, ms: u64) -> Outcome {
 fn one_flow_fills_the_link_with_a_short_queue() {
     let outcome = run("1 Gb/s, 50 us", gigabit_link(), 1, 200);
     assert!(outcome.goodput() > 0.97 * GIGABIT as f64);
-    // The bound is half of the data that may be in flight until the next acknowledgement. There is
-    // one acknowledgement for 64 frames.
+    // The peer sends one acknowledgement for 64 frames. The bound of the mean queue is half of the
+    // time in which the link carries the data that may be in flight until that acknowledgement
+    // arrives.
     assert!(outcome.queue_ns_mean() < 420_000.0);
     assert_eq!(outcome.lost, 0);
 }

@@ -17,7 +17,8 @@ pub(crate) struct Link {
     pub(crate) queue_bytes: u64,
     /// Queue length in bytes above which frames are marked.
     pub(crate) mark_bytes: Option<u64>,
-    /// Fraction of data frames, and also of acknowledgements, that is lost at random.
+    /// Fraction of data frames that the link loses at random. `ack_loss` is the same for
+    /// acknowledgements.
     pub(crate) loss: f64,
     pub(crate) ack_loss: f64,
     /// Interval at which the sender polls its link, in nanoseconds.
@@ -45,7 +46,7 @@ struct Flow {
     half: SendHalf<[u64; 2]>,
     next_content: u64,
     again: VecDeque<u64>,
-    /// Time at which the sender's processor is idle, in nanoseconds.
+    /// Time from which the sender's processor is idle, in nanoseconds.
     ready_at: u64,
     wakes_at: u64,
     /// Ring of bits for the last 4096 packet numbers.
@@ -78,8 +79,8 @@ enum Event {
     Served,
     Arrived(Frame),
     AckDue(usize),
-    /// An acknowledgement arrived. The fields: index of the flow, index of the block, and arrival
-    /// time at the host.
+    /// An acknowledgement arrived. The fields: index of the flow, index of the acknowledgement's
+    /// block in the list of all blocks, and arrival time at the host in nanoseconds.
     AckArrived(usize, usize, u64),
     Wake(usize),
     Sample,

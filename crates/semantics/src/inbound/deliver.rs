@@ -71,16 +71,16 @@ impl Inbound {
     }
 
     //= protocol.md: notify.2
-    /// Places those held bytes of the first undelivered operation that may be placed now. If the
-    /// operation is complete, delivers it. Returns whether it delivered the operation.
+    /// Places the held bytes of the first undelivered operation that may be placed now. If the
+    /// operation is complete, delivers it. Returns whether the operation was delivered.
     fn advance_one(&mut self, around: &mut Surroundings<'_, '_>, slot: u32) -> Result<bool, Stop> {
         let operation = &around.pools.incoming[slot];
         let complete = operation.is_complete(&around.pools.received[slot as usize]);
         let kind = operation.kind;
         let notice = Notice { flags: operation.flags, immediate: operation.immediate };
         let length = operation.total.unwrap_or(0);
-        // A fenced operation places its held bytes when all earlier operations are delivered. If it
-        // is strict, its tail still waits for the rest of its bytes.
+        // A fenced operation places its held bytes when all earlier operations are delivered. If
+        // the operation is strict, its tail still waits until its other bytes have arrived.
         let places = complete || operation.flags.contains(Flags::FENCE_BEFORE);
         if places && !operation.held.is_empty() {
             self.place_held(around.memory, around.pools, slot, complete)?;
@@ -166,8 +166,8 @@ impl Inbound {
     }
 
     //= protocol.md: invalidate.1, invalidate.2
-    /// Invalidates the window whose key a message names. The message is the first undelivered
-    /// operation.
+    /// Invalidates the memory window whose key a message names. The message is the first
+    /// undelivered operation.
     #[cold]
     fn end_key(&self, memory: &MemoryAccess<'_>, key: Option<u32>) -> Result<RemoteKey, Stop> {
         let key = RemoteKey(key.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?);
@@ -214,8 +214,8 @@ impl Inbound {
 
     //= protocol.md: answer.6
     /// Returns whether this side may begin another answer. The first answer of a connection is
-    /// always allowed. Without this rule, peers that never acknowledge their answers could block
-    /// other connections.
+    /// always allowed. Otherwise peers that never acknowledge answers could block other
+    /// connections.
     fn may_answer(&self, around: &Surroundings<'_, '_>) -> bool {
         let own = around.outbound.answering();
         own < u32::from(self.limits.read_depth)

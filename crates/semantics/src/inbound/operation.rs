@@ -9,20 +9,20 @@ use crate::range_set::RangeSet;
 
 /// An operation of the peer of which some bytes have arrived, or that waits for earlier operations.
 ///
-/// The ranges of its received bytes are outside this record, in [`Pools::received`](crate::Pools).
-/// When a record is opened or closed, little memory therefore moves.
+/// The ranges of its received bytes are in [`Pools::received`](crate::Pools). They are not in this
+/// record, so that little memory moves when a record is opened or closed.
 #[derive(Debug)]
 pub(crate) struct InOperation {
     pub(super) number: OperationNumber,
-    /// Slot of the connection's next open operation; numbers are in ascending order.
+    /// Slot of the next open operation of the connection, in ascending order of operation numbers.
     pub(super) next: u32,
     pub(super) flags: Flags,
     pub(super) kind: InKind,
     /// Length in bytes; known when the last fragment has arrived.
     pub(super) total: Option<u32>,
     pub(super) immediate: Option<u32>,
-    /// Bytes that were received but not placed. If they include the last byte of the operation,
-    /// this byte is in the last block.
+    /// Bytes that were received but not placed. If the last byte of the operation is among them, it
+    /// is in the last block.
     pub(super) held: HeldList,
     /// Offset of the held tail. Received bytes at or after this offset are held and not placed.
     /// `u32::MAX` if no tail is held.
@@ -85,7 +85,8 @@ impl InOperation {
     }
 
     //= protocol.md: operation.2
-    /// Checks a fragment that ends at `end` against the earlier fragments of its operation.
+    /// Checks that a fragment that ends at byte `end` of the operation is consistent with earlier
+    /// fragments of the operation.
     pub(super) fn check(
         &self,
         received: &RangeSet,

@@ -14,7 +14,7 @@ use crate::pools::Pools;
 use crate::receive_queue::{Destination, Posted};
 use crate::slab::NIL;
 
-/// Whether the last bytes of a copy must become visible after all others.
+/// Whether the last bytes of a copy must become visible to other threads after all its other bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tail {
     Ordered,
@@ -23,9 +23,9 @@ pub(super) enum Tail {
 
 impl Inbound {
     //= protocol.md: strict.3
-    /// Places bytes of an operation. A strict operation yields: if a newer open operation has
-    /// already written some of the bytes in memory, they stay unchanged. `later` is the first of
-    /// the newer operations in the list.
+    /// Places bytes of an operation. A strict operation yields: it does not change bytes in memory
+    /// that a newer open operation has already written. `later` is the first of the newer
+    /// operations in the list.
     #[expect(clippy::too_many_arguments, reason = "one call per piece, on the hot path")]
     #[inline]
     pub(super) fn place_yielding(
@@ -55,8 +55,8 @@ impl Inbound {
     }
 
     //= protocol.md: fence.1
-    /// Places the held bytes of the first undelivered operation. If the operation is not
-    /// `complete`, an ordered tail stays held until the other bytes have arrived.
+    /// Places the held bytes of the first undelivered operation. If `complete` is false, a held
+    /// tail of a strict operation stays held until the other bytes have arrived.
     pub(super) fn place_held(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -123,9 +123,9 @@ impl Inbound {
     }
 
     //= protocol.md: strict.2
-    /// Holds the ordered tail of a strict operation. If a shorter fragment has already placed some
-    /// of its bytes as part of the body, these bytes are held too. From then on, no byte at or
-    /// after `held_from` counts as placed. If there is no room, changes nothing and returns false.
+    /// Holds the tail of a strict operation. If a shorter fragment has already placed some bytes of
+    /// the tail as part of the body, these bytes are held too. After this call, no byte at or after
+    /// `held_from` counts as placed. If there is no room, changes nothing and returns false.
     pub(super) fn hold_tail(
         &mut self,
         pools: &mut Pools,
@@ -211,7 +211,8 @@ impl Inbound {
 
     //= protocol.md: window.2
     /// Caches the region with `key`, so that the next fragments need no look-up. Does not cache
-    /// windows, because a window can become invalid at any time while its region still exists.
+    /// memory windows, because a window can become invalid at any time while its region still
+    /// exists.
     #[cold]
     pub(super) fn know(&mut self, memory: &MemoryAccess<'_>, key: RemoteKey, address: u64) {
         if !self.limits.rights.contains(Rights::REMOTE_WRITE) {
@@ -221,7 +222,8 @@ impl Inbound {
         self.known = region.ok().map(|target| (key, target));
     }
 
-    /// Looks up `key` for a write. If the look-up fails, returns the cause.
+    /// Looks up `key` for a write of the peer. If the peer may not write with `key`, returns the
+    /// cause as an error.
     #[inline(never)]
     pub(super) fn resolve(
         &self,
@@ -234,7 +236,8 @@ impl Inbound {
     }
 
     //= protocol.md: window.1, granted.1
-    /// Returns the memory that the peer accesses with `key`, in a region or a window.
+    /// Returns the memory that the peer accesses with `key`: a part of a region or of a memory
+    /// window.
     #[inline]
     pub(super) fn reach(
         &self,
@@ -270,7 +273,8 @@ impl Inbound {
 }
 
 //= protocol.md: violation.6
-/// Returns the memory of a receive. Reports any failure as a message that is too long.
+/// Returns the memory of a receive. For any failure, returns the error for a message that is too
+/// long.
 #[inline]
 fn sink(
     memory: &MemoryAccess<'_>,
@@ -286,8 +290,7 @@ fn sink(
 }
 
 /// Places bytes in a list of pieces (scatter/gather entries). `offset` counts from the start of the
-/// list. Fills the pieces in order. The last bytes of an ordered tail thus become visible after all
-/// other bytes.
+/// list. Fills the pieces in order, so that the last bytes become visible after all other bytes.
 #[inline(never)]
 fn place_in_pieces(
     memory: &MemoryAccess<'_>,

@@ -26,8 +26,8 @@ impl Inbound {
         self.find_or_open_other(pools, number, flags, kind)
     }
 
-    /// Does the work of [`Inbound::find_or_open`] if the operation is not the one that the last
-    /// fragment belonged to.
+    /// Does the work of [`Inbound::find_or_open`] if the last fragment belonged to another
+    /// operation.
     #[inline(never)]
     fn find_or_open_other(
         &mut self,
@@ -69,9 +69,9 @@ impl Inbound {
         self.head = operation.next;
     }
 
-    /// Inserts a record into the list, which is in ascending order. Operations mostly arrive in
-    /// order. The search therefore starts at the record that was used last, if that record's
-    /// operation is earlier.
+    /// Inserts the record in `slot` into the list, which is in ascending order of operation
+    /// numbers. Operations mostly arrive in order. If the record that was used last belongs to an
+    /// earlier operation, the search therefore starts there.
     fn link(&mut self, pools: &mut Pools, slot: u32, number: OperationNumber) {
         let start = match pools.incoming.get(self.current) {
             Some(current) if current.number.since(number) < 0 => self.current,

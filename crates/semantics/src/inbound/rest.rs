@@ -1,6 +1,5 @@
 //! Compresses the receiving half of a connection's operations when the connection becomes idle, and
 //! restores it later.
-//! idle.
 
 use mem::ProtectionDomain;
 use wire_edge::{MessageNumber, OperationNumber};
@@ -40,12 +39,12 @@ impl Inbound {
     /// its key finds it again.
     ///
     /// # Panics
-    /// If the half is not [idle](Inbound::is_at_rest).
+    /// Panics if the half is not [idle](Inbound::is_at_rest).
     pub fn rest(&mut self) -> InboundAtRest {
         assert!(self.is_at_rest(), "operations of the peer are open");
         let (queue_pair, share) = (self.queue_pair, self.share.take());
-        // If the connection uses a shared receive queue, the next message allocates this memory
-        // again.
+        // Drop an empty queue of receives of a connection that uses a shared receive queue. The
+        // next message allocates it again.
         let receives =
             self.receives.take().filter(|receives| share.is_none() || receives.len() > 0);
         let is_rare = queue_pair || receives.is_some();

@@ -28,7 +28,7 @@ impl Inbound {
     /// room in the completion queue.
     ///
     /// # Panics
-    /// If the connection is not a queue pair, or if it has its own receives.
+    /// Panics if the connection is not a queue pair, or if it has its own receives.
     pub fn share_receives(&mut self, queue: Arc<SharedReceives>) {
         assert!(self.queue_pair && !self.outlet.promises(), "only queue pairs share receives");
         assert!(self.receives.is_none(), "the connection has receives of its own");
@@ -45,8 +45,8 @@ impl Inbound {
 
     //= protocol.md: shared.3
     /// Takes the receive that [`SharedReceives::next_ready`] announced, and resumes the deliveries
-    /// that waited for it. After this call, the caller notifies the peer that there are receives
-    /// again.
+    /// that waited for this receive. After this call, the caller must notify the peer that there
+    /// are receives again.
     pub fn on_ready(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
         let first = self.next_message;
         if let Some(share) = self.share.as_mut() {
@@ -59,7 +59,7 @@ impl Inbound {
         if self.stalled { self.resume(around) } else { Verdict::Accepted }
     }
 
-    /// If a fragment needs a receive now, ensures that it has one.
+    /// Ensures that the message of a fragment has a receive, if the fragment needs the receive now.
     #[inline(never)]
     pub(super) fn see_to_receive(
         &mut self,
@@ -69,8 +69,8 @@ impl Inbound {
         let number = part.number;
         let message = match part.kind {
             InKind::Send { message, .. } => message,
-            // A write with an immediate: the number of its message is known only after all earlier
-            // operations are delivered.
+            // A write with an immediate also consumes a receive. Its message number is known only
+            // when all earlier operations are delivered.
             _ if self.share.is_some() && number == self.expected => self.next_message,
             _ => return Ok(()),
         };
@@ -93,8 +93,8 @@ impl Inbound {
         let ahead = u32::try_from(message.since(first));
         let is_granted = ahead.is_ok_and(|ahead| ahead < window);
         let Some(share) = self.share.as_mut().filter(|_| is_granted) else {
-            // A peer must not send a message for which no receive is posted. The credits contain
-            // the number of the first such message.
+            // The credits reported to the peer contain the number of the first message without a
+            // receive. The peer must not send this message or later ones.
             return Err(violation(CloseReason::ProtocolViolation, number));
         };
         let receives = own_queue(&mut self.receives, first);
@@ -143,7 +143,7 @@ impl Inbound {
         let Some(share) = self.share.as_mut() else { return };
         share.lacking = None;
         let mut own = self.receives.take();
-        // On a queue pair, a failure always concerns the next message to be delivered.
+        // On a queue pair, only the message that is the next to deliver can fail.
         let failed = self.failed.and_then(|(message, error)| {
             let receive = own.as_mut().and_then(|own| own.pop(message));
             receive.map(|receive| (receive, error))
@@ -164,7 +164,8 @@ impl Inbound {
 }
 
 impl Share {
-    /// Takes a receive from the shared queue. If the queue is empty, the connection starts to wait.
+    /// Takes a receive from the shared queue for `message`. If the queue is empty, the connection
+    /// starts to wait for a receive, and the result is `None`.
     #[inline]
     fn take(&mut self, pools: &mut Pools, owner: Owner, message: MessageNumber) -> Option<Posted> {
         while self.lacking.is_none() {
@@ -180,9 +181,9 @@ impl Share {
         None
     }
 
-    /// Returns whether a connection that has taken `own` receives may take another one before it is
-    /// needed. Also returns true if the queue is empty, because the caller handles that case
-    /// itself.
+    /// Returns whether a connection that has taken `own` receives may take another receive before a
+    /// message needs it. Also returns true if the queue is empty, because the caller handles that
+    /// case itself.
     fn leaves_enough(&self, own: u32) -> bool {
         let left = self.queue.left() as u32;
         left == 0 || Pools::grants_another(own, left)

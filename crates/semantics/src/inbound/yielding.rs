@@ -25,9 +25,9 @@ pub(super) struct RemotePlace {
 
 impl Inbound {
     //= protocol.md: strict.3
-    /// Places `bytes`, except bytes in `own` and bytes that a newer operation has written. `own`
-    /// contains the bytes of this operation that have arrived before. `later` is the first newer
-    /// operation.
+    /// Places `bytes`, except two kinds of bytes: those in `own`, which are the bytes of this
+    /// operation that have arrived before, and those that a newer operation has written. `later` is
+    /// the first newer operation.
     ///
     /// Walks the newer operations and their ranges at most twice, for any pattern of overlaps. A
     /// walk takes at most one step for each operation in the window, plus
@@ -66,8 +66,8 @@ impl Inbound {
                 put(0, length)?;
                 continue;
             }
-            // Check access also to bytes that are left out. Their key may have become invalid after
-            // the newer bytes were written.
+            // Check the access to all bytes, even to bytes that are left out. Their key may have
+            // become invalid after the newer bytes were written.
             let mut wanted = Mask::without(length, own, offset);
             while let Some((low, high)) = wanted.next_gap() {
                 let address = base.wrapping_add(u64::from(offset + low));
@@ -122,11 +122,12 @@ impl Inbound {
         }
     }
 
-    /// Returns the address of the first byte of a newer write, as an address in the region with
-    /// `key`. Returns `None` if that write has placed no bytes.
+    /// Returns the address of the first byte of a newer write, converted to an address in the
+    /// region with `key`. Returns `None` if that write has placed no bytes.
     ///
-    /// Two registrations can give the same memory two addresses, so the calculation compares memory
-    /// addresses. `located` caches the memory address of `from`.
+    /// The same memory can be registered twice, at two different addresses. Therefore the
+    /// calculation compares memory addresses of this process. `located` caches the memory address
+    /// of `from`.
     fn base_seen_from(
         &self,
         memory: &MemoryAccess<'_>,
@@ -158,7 +159,7 @@ impl Inbound {
 struct Mask {
     words: [u64; MASK_BYTES / 64],
     length: u32,
-    /// The search continues at this byte.
+    /// The byte at which [`Mask::next_gap`] continues its search.
     at: u32,
 }
 
@@ -190,7 +191,7 @@ impl Mask {
         }
     }
 
-    /// Returns the next range of bytes that are not marked.
+    /// Returns the next range of bytes that are not marked; `None` if there is none.
     fn next_gap(&mut self) -> Option<(u32, u32)> {
         let low = self.skip(0);
         let high = self.skip(u64::MAX);

@@ -11,7 +11,7 @@ use crate::slab::NIL;
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(super) connection: u32,
-    /// Operation number of the request that this answers.
+    /// Number of the peer's operation to which this is the answer.
     pub(super) number: OperationNumber,
     pub(super) next: u32,
     pub(super) content: Content,
@@ -62,7 +62,8 @@ impl Outbound {
     }
 
     //= protocol.md: answer.5
-    /// Adds acknowledged bytes. When all bytes of the answer are acknowledged, frees the answer.
+    /// Adds the bytes of a fragment to the acknowledged bytes of its answer. When all bytes of the
+    /// answer are acknowledged, frees the answer.
     ///
     /// At any time, each byte is in exactly one packet or one queued retransmission. Therefore each
     /// byte is added once, and no packet refers to a freed answer.
@@ -79,8 +80,8 @@ impl Outbound {
     }
 
     //= protocol.md: fault.3
-    /// Abandons the answer to the peer's request `from` and all later answers. From then on, no
-    /// fragments of these answers are sent.
+    /// Abandons the answer to the peer's request `from` and the answers to all later requests.
+    /// After this call, no fragments of these answers are sent.
     pub fn abandon_answers(&mut self, pools: &mut Pools, from: OperationNumber) {
         let is_kept = |slot: u32| {
             pools.responses.get(slot).is_some_and(|answer| answer.number.since(from) < 0)

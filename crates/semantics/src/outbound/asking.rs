@@ -135,8 +135,8 @@ impl Outbound {
     }
 
     //= protocol.md: answer.12
-    /// Handles an answer for which no operation waits. If the operation was sent, the answer is a
-    /// late duplicate. Otherwise it is a violation.
+    /// Handles an answer for which no operation waits. If the operation with this number was sent,
+    /// the answer is a late duplicate. Otherwise it is a violation.
     #[cold]
     fn answer_without_question(&self, pools: &Pools, number: OperationNumber) -> Answer {
         if number.since(self.first_unsent(pools)) >= 0 {
@@ -174,8 +174,8 @@ fn place_in_pieces(
     Ok(())
 }
 
-/// Allocates a record for the received ranges of a read. `[0, prefix)` has already arrived. Returns
-/// false if no record is free.
+/// Allocates a record for the received ranges of a read, of which the bytes `[0, prefix)` have
+/// already arrived. Returns false if no record is free.
 #[cold]
 fn open_ranges(reads: &mut Slab<RangeSet>, prefix: u32, ranges: &mut u32) -> bool {
     let mut record = RangeSet::default();

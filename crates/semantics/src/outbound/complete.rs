@@ -117,7 +117,8 @@ impl Outbound {
         if has_place {
             self.outlet.complete(&mut pools.notices, &completion);
         } else {
-            // If the queue has no room, only the operation's handle reports the error.
+            // The operation reserved no room. If the queue has no room, only the operation's handle
+            // reports the error.
             self.outlet.offer(&mut pools.notices, &completion);
         }
     }

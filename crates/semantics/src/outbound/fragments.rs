@@ -44,8 +44,8 @@ pub enum CarriedKind {
     Control,
 }
 
-/// The part of an operation for one frame. The fragment is valid only as long as the memory access
-/// with which it was cut.
+/// The part of an operation for one frame. The fragment borrows the memory access with which it was
+/// cut, and is valid only as long as this access.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment<'a> {
     /// The header that follows the common header of the packet.
@@ -54,7 +54,8 @@ pub struct Fragment<'a> {
     pub flags: Flags,
     /// The location of the payload bytes.
     pub payload: FragmentPayload<'a>,
-    /// Content of the packet. The engine passes it back when the packet is acknowledged or lost.
+    /// The description of the content, which the engine passes back when the packet is acknowledged
+    /// or lost.
     pub carried: Carried,
 }
 
@@ -101,9 +102,9 @@ impl LocalFault {
     }
 }
 
-/// Maximum payload in bytes that is copied behind the header. After the copy, a batch of small
-/// frames is contiguous memory for the kernel. A separate range of memory costs the kernel 15–20
-/// ns; a copy of 256 bytes costs about 10 ns.
+/// Maximum payload in bytes that is copied behind the header. If all payloads of a batch of small
+/// frames are copied, the batch is one range of memory for the kernel. Each further range costs the
+/// kernel 15–20 ns; a copy of 256 bytes costs about 10 ns.
 const COPY_BYTES_MAX: u32 = 256;
 
 impl Outbound {
@@ -115,7 +116,7 @@ impl Outbound {
     /// Lost fragments come first. If there are none, answers and requests alternate.
     ///
     /// # Errors
-    /// If the local memory of a fragment is gone. The connection must then end.
+    /// Returns an error if the local memory of a fragment is gone. The connection must then end.
     pub fn next_fragment<'a>(
         &mut self,
         memory: &'a MemoryAccess<'_>,
@@ -148,11 +149,11 @@ impl Outbound {
         Ok(None)
     }
 
-    /// Returns a fragment of an operation of this side again. The fragment was cut before, as
+    /// Returns again a fragment of an operation of this side. The fragment was cut before, as
     /// `carried`, but was not sent. Returns `None` if no operation needs the fragment any more.
     ///
     /// # Errors
-    /// If the local memory of the fragment is gone. The connection must then end.
+    /// Returns an error if the local memory of the fragment is gone. The connection must then end.
     pub fn cut_again<'a>(
         &self,
         memory: &'a MemoryAccess<'_>,
@@ -168,9 +169,9 @@ impl Outbound {
         operation.fragment(lists, memory, carried.slot, &cut)
     }
 
-    /// Returns whether the next fragment begins a write that is longer than `bytes` and independent
-    /// of the last fragment. The peer may place such a write before earlier operations are
-    /// delivered. The write therefore need not wait, and the peer never holds it.
+    /// Returns whether the next fragment begins a write that is longer than `bytes` bytes and
+    /// independent of the last fragment. The peer may place such a write before earlier operations
+    /// are delivered. The peer therefore never holds the write, and this side may send it at once.
     #[inline]
     pub fn is_next_independent(&self, pools: &Pools, bytes: u32) -> bool {
         let is_independent = |operation: &OutOperation| {
@@ -285,11 +286,13 @@ impl Outbound {
     }
 
     //= protocol.md: answer.7
-    /// Returns a part of an answer again. The part was sent before.
+    /// Returns again a part of an answer that was sent before. Returns `None` if the answer is not
+    /// needed any more.
     ///
-    /// The memory of the answer may be gone. The peer may have received the part although its
-    /// acknowledgement has not arrived. Its application may then have allowed the owner to free the
-    /// memory. Only the peer knows whether a part is missing.
+    /// If the peer has received the part, but the acknowledgement has not arrived here, the
+    /// application of this side may already have freed the memory, because the application of the
+    /// peer allowed it. If the memory is gone, returns a fragment that tells this to the peer. Only
+    /// the peer knows whether a part is missing.
     fn answer_again<'a>(
         memory: &'a MemoryAccess<'_>,
         pools: &Pools,
@@ -369,9 +372,8 @@ impl Outbound {
     fn may_begin(&self, operation: &OutOperation) -> bool {
         let in_window =
             (operation.number.since(self.delivered) as u32) < self.peer.operation_window;
-        // The peer delivers a read when it begins to answer, but the bytes leave its memory later.
-        // If an operation has a fence after the read, the operation therefore waits here for the
-        // answer.
+        // The peer delivers a read when it begins to answer, but the bytes leave the peer's memory
+        // later. An operation with a fence after the read therefore waits here for the answer.
         let is_fenced =
             operation.flags.contains(Flags::FENCE_BEFORE) || operation.waits_for_answers;
         let fence_holds = self.asked > 0 && is_fenced;
@@ -389,8 +391,9 @@ impl Outbound {
     }
 
     //= protocol.md: pool.2, pool.3
-    /// Returns whether the fragment may be sent although the peer may have to hold it: the peer
-    /// must have room for it. The oldest operation need not wait, because the peer never holds it.
+    /// Returns whether the fragment `cut` may be sent now. If the peer may have to hold the
+    /// fragment, the peer must have room for it. Fragments of the oldest operation need not wait
+    /// for room, because the peer never holds them.
     fn may_risk(&self, operation: &OutOperation, cut: Cut) -> bool {
         cut.len == 0
             || !operation.is_at_risk(cut)
@@ -425,7 +428,7 @@ impl Pools {
     /// Appends the bytes of a fragment whose payload is [`FragmentPayload::Pieces`] to `out`.
     ///
     /// # Errors
-    /// The errors of [`MemoryAccess::copy_out`].
+    /// Returns the errors of [`MemoryAccess::copy_out`].
     pub fn gather(
         &self,
         memory: &MemoryAccess<'_>,
@@ -468,8 +471,8 @@ impl OutOperation {
         }
         let mut last = offset + len == self.length;
         if last && self.has_tail() && header_bytes + IMMEDIATE_BYTES + len > room {
-            // If all remaining bytes are sent now, the immediate or the key does not fit behind
-            // them. A few bytes are therefore left for another fragment, which is the last one.
+            // The fragment has room for all remaining bytes, but not for the immediate or the key
+            // behind them. Leave a few bytes for another fragment, which will be the last one.
             len -= IMMEDIATE_BYTES;
             last = false;
         }
@@ -490,8 +493,8 @@ impl OutOperation {
     }
 
     //= protocol.md: operation.2
-    /// Returns the fragment for a part, never `None`. Callers return the same type, so the compiler
-    /// can construct the fragment in place and need not move it.
+    /// Returns the fragment for a part; never `None`. The callers also return an `Option`, so the
+    /// compiler can construct the fragment in place and need not move it.
     #[inline]
     fn fragment<'a>(
         &self,
@@ -558,7 +561,7 @@ impl OutOperation {
         matches!(self.kind, OutKind::Read { .. } | OutKind::Atomic { .. })
     }
 
-    /// Returns the fragment of a read request or atomic, which has a single fragment.
+    /// Returns the only fragment of a read request or atomic.
     fn question(&self, slot: u32) -> Fragment<'static> {
         let operation = self.number;
         let (key, address) = (self.key, self.address);
@@ -597,9 +600,9 @@ fn in_region<'a>(
 
 /// Returns how many of the `len` bytes at `offset` go into one fragment.
 ///
-/// If a fragment lies within one piece (scatter/gather entry), it is sent without a copy. If it
-/// covers several pieces, it is copied. To avoid a copy, the fragment ends with the first piece if
-/// this piece has enough bytes.
+/// A fragment within one piece (scatter/gather entry) is sent without a copy. A fragment that
+/// covers several pieces must be copied. To avoid the copy, the fragment ends with the first piece
+/// if this piece has enough bytes.
 #[cold]
 fn stretch(list: PieceList<'_>, offset: u32, len: u32) -> u32 {
     match list.cut(offset, len).next() {
@@ -608,9 +611,9 @@ fn stretch(list: PieceList<'_>, offset: u32, len: u32) -> u32 {
     }
 }
 
-/// Maximum number of bytes of the first piece in a fragment that covers several pieces. If the
-/// piece has more bytes, the fragment ends with it, because an additional frame costs less than the
-/// copy. Payloads of Ethernet frames are shorter than this, or not much longer.
+/// If the first piece has more than this number of bytes, the fragment ends with this piece and
+/// covers no other, because an additional frame costs less than a copy of this many bytes. Payloads
+/// of Ethernet frames are shorter than this, or not much longer.
 const GATHERED_BYTES_MAX: u32 = 4096;
 
 /// Sizes of the headers that follow the common header, in bytes (protocol.md §3.2).

@@ -31,10 +31,12 @@ impl Outbound {
     /// Posts an operation that cannot be performed, for example because its local memory does not
     /// exist.
     ///
-    /// When all earlier operations are complete, the operation completes with `error`. From then
-    /// on, the connection [is faulty](Outbound::is_faulty). Later operations are not sent.
+    /// When all earlier operations are complete, the operation completes with `error`. After that,
+    /// the connection [is faulty](Outbound::is_faulty). Later operations are not sent.
     ///
     /// # Errors
+    /// Returns [`PostError`] in these cases:
+    ///
     /// * [`PostError::QueuePairOnly`] if the connection is not a queue pair.
     /// * [`PostError::NoOperationLeft`] if no record is free.
     /// * [`PostError::CompletionQueueFull`] if there is no room for the completion.
@@ -55,11 +57,11 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.3
-    /// Fails an operation whose memory on this side is gone. Some fragments of the operation were
-    /// sent, or the operation is the next to be sent.
+    /// Fails an operation whose memory on this side is gone. Either some fragments of the operation
+    /// were sent, or the operation is the next one to send.
     ///
     /// Earlier operations continue. When they are complete, the operation completes with `error`,
-    /// and the connection [is faulty](Outbound::is_faulty). From this call on, no fragment of this
+    /// and the connection [is faulty](Outbound::is_faulty). After this call, no fragment of this
     /// operation or of a later one is sent.
     pub fn fail(&mut self, pools: &mut Pools, number: OperationNumber, error: OperationError) {
         let is_first = self.fault.is_none_or(|(known, _)| number.since(known) < 0);
@@ -102,8 +104,8 @@ impl Outbound {
 
     //= protocol.md: queue-pair.2
     /// Performs the local work at the cursor. Stops at an operation that must be sent, and at local
-    /// work that must wait. Returns true if it has performed some work and an operation may now be
-    /// sent.
+    /// work that must wait. Returns true if this call has performed some work and an operation may
+    /// now be sent.
     #[cold]
     pub(super) fn pass_local(&mut self, memory: &MemoryAccess<'_>, pools: &mut Pools) -> bool {
         let mut has_passed = false;
@@ -133,8 +135,8 @@ impl Outbound {
         self.cursor != NIL && !self.blocked
     }
 
-    /// Returns whether the fences before this operation let it begin: all operations for which they
-    /// wait are done.
+    /// Returns whether the fences before this operation let the operation begin. They do if all
+    /// operations for which the fences wait are done.
     fn fence_lets_begin(&self, operation: &OutOperation) -> bool {
         let is_fenced = operation.flags.contains(Flags::FENCE_BEFORE);
         let waits = is_fenced || operation.waits_for_answers;

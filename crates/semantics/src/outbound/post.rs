@@ -29,8 +29,8 @@ impl Outbound {
     }
 
     //= protocol.md: message.1, queue-pair.1
-    /// Returns the number of the peer's next receive and consumes the receive. For operations that
-    /// consume a receive.
+    /// Returns the number of the message that the operation sends, and consumes the peer's next
+    /// receive. The caller calls this only for operations that consume a receive.
     const fn take_message(&mut self) -> MessageNumber {
         let message = self.next_message;
         self.next_message = message.next();

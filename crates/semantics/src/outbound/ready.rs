@@ -47,8 +47,8 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.4
-    /// Allows held fragments to be sent. The caller does this if the peer has receives again, or if
-    /// it is time to try.
+    /// Allows held fragments to be sent. The caller does this when the peer has receives again, or
+    /// when the time of the next attempt has come.
     pub fn on_ready(&mut self, pools: &mut Pools) {
         self.not_ready = None;
         if core::mem::take(&mut self.is_spared) {
@@ -64,9 +64,9 @@ impl Outbound {
         self.outstanding.saturating_sub(OPERATION_SHARE)
     }
 
-    /// Returns the operation that waits only for a receive of the peer. All earlier operations are
-    /// delivered. Either the peer reported that it has no receive, or it has granted no credit for
-    /// the operation.
+    /// Returns the operation that waits only for a receive of the peer. Returns `None` if there is
+    /// no such operation. All earlier operations are delivered. Either the peer reported that it
+    /// has no receive for the operation, or the peer has granted no credit for it.
     pub fn waits_for_receive(&self, pools: &Pools) -> Option<OperationNumber> {
         if self.fault.is_some() || self.is_faulty {
             return None;

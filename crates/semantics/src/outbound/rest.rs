@@ -1,6 +1,5 @@
 //! Compresses the sending half of a connection's operations when the connection becomes idle, and
 //! restores it later.
-//! idle.
 
 use wire_edge::{MessageNumber, OperationNumber};
 
@@ -34,7 +33,7 @@ impl Outbound {
     /// Compresses this half, and returns the compressed state.
     ///
     /// # Panics
-    /// If the half is not [idle](Outbound::is_at_rest).
+    /// Panics if the half is not [idle](Outbound::is_at_rest).
     pub fn rest(&self) -> OutboundAtRest {
         assert!(self.is_at_rest(), "operations or answers are pending");
         OutboundAtRest {

@@ -1,5 +1,5 @@
-//! Loom model of a posting thread and of the thread inside the engine. Loom runs every interleaving
-//! of the two.
+//! Loom model of two threads: one posts receives, and the other is the thread inside the engine.
+//! Loom runs every interleaving of the two threads.
 
 use loom::sync::Arc;
 use loom::thread as modelled;

@@ -19,7 +19,8 @@ const COUNT: usize = 20;
 /// bytes.
 const MESSAGES_AT: u64 = 2048;
 
-/// Returns the key of the window that operation `index` uses, on either side.
+/// Returns the key of the memory window that operation `index` uses. The window is on the side that
+/// posts the operation or on the other side.
 const fn key_of(index: usize) -> RemoteKey {
     RemoteKey(0xabc_0000 + index as u32)
 }
@@ -28,8 +29,8 @@ fn bind_at(side: &Side, index: usize) -> Window {
     let reach = Reach::Connection(Owner::new(7, 1).bits());
     let (region, rights) = (side.region.id, Rights::REMOTE_READ);
     let window = Window { region, offset: 0, len: 64, remote_start: 0, rights, reach };
-    // If the operation is a bind, it binds the window itself, so the caller unbinds the window
-    // again.
+    // A bind operation must bind the window itself. For such an operation, the caller unbinds the
+    // window that this function binds.
     side.table.bind(key_of(index), window).unwrap();
     window
 }
@@ -91,7 +92,7 @@ fn pieces_of(pair: &mut Pair, index: usize, operation: &Operation) -> Vec<Piece>
     pieces
 }
 
-/// Posts an operation in one of three ways: with its own bytes, with a list of pieces, or as an
+/// Posts an operation in one of three ways: without a list, with a list of pieces, or as an
 /// operation that fails on this side.
 fn post(pair: &mut Pair, index: usize, operation: &Operation, fails: bool) {
     let as_list = pair.random.chance(40);

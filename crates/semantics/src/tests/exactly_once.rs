@@ -116,7 +116,7 @@ fn a_small_completion_queue_only_slows_things_down() {
 }
 
 //= protocol.md: notify.1
-/// The peer's queue stays full of notifications until the peer polls it.
+/// The peer's completion queue is full of notifications until the peer polls it.
 #[test]
 fn notifications_wait_for_room_and_come_once_and_in_order() {
     let mut stalled = false;

@@ -332,8 +332,8 @@ proptest! {
                 }
                 _ => {}
             }
-            // The first undelivered operation always gets a record, so the limit is exceeded by
-            // one.
+            // The first undelivered operation always gets a record, so the number of records may
+            // exceed the limit by one.
             prop_assert!(side.pools.in_use().incoming <= 4 + 1);
         }
         let side = &mut pair.sides[1];

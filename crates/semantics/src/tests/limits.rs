@@ -98,8 +98,8 @@ fn connections_that_wait_for_receives_leave_others_their_whole_share() {
     let source = Source::Region { region: pair.sides[0].source, offset: 0 };
     let send = operation(Request::Send { source }, 0, 8, flags(Order::Strict));
     let side = &mut pair.sides[0];
-    // Most connections learn of the missing receive when they have sent few operations. Some have a
-    // whole window in flight at that time.
+    // Most connections get the report of the missing receive when they have sent few operations. At
+    // that time, some connections have a whole window in flight.
     let mut waiting = Vec::new();
     for connection in 0..4000 {
         let count = if connection < 200 { 256 } else { OPERATION_SHARE };
@@ -344,8 +344,8 @@ fn peers_that_leave_operations_open_stop_no_other() {
     }
     for (body, end) in whole[100..200].iter().zip(&ends[100..]) {
         let before = honest.inbound.delivered();
-        // If there is no room, the end of the first undelivered operation is refused. It therefore
-        // arrives again.
+        // If there is no room, the end of the first undelivered operation is refused. Therefore the
+        // test delivers it a second time.
         honest.handle(side, tail, end, &[3; 8]);
         assert_eq!(honest.handle(side, Flags::STRICT, body, &[3; 8]), Verdict::Accepted);
         honest.handle(side, tail, end, &[3; 8]);
@@ -412,7 +412,8 @@ fn readers_that_never_acknowledge_leave_an_answer_for_others() {
 }
 
 /// A peer creates as many ranges of newer bytes as it can: many operations with many ranges each.
-/// Then a frame of an older operation is placed among these ranges.
+/// Then a frame of an older operation is placed among these ranges. This must take few steps,
+/// because otherwise a peer could keep the engine busy.
 #[test]
 fn what_a_late_writer_yields_to_is_looked_at_in_few_steps() {
     let pools = PoolLimits::default();

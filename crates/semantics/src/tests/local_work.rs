@@ -269,7 +269,8 @@ fn work_that_was_posted_as_failed_fails_in_its_place_among_all_others() {
     }
 }
 
-/// Returns the number of the operation to which a packet of side 0 belongs.
+/// Returns the number of the operation to which a packet of side 0 belongs; `None` if it belongs to
+/// none.
 pub(super) fn number_of(packet: &Packet) -> Option<OperationNumber> {
     match packet.header {
         Header::Write { operation, .. }
@@ -312,8 +313,8 @@ fn an_operation_that_fails_in_flight_fails_when_all_before_it_is_complete() {
         outbound.fail(pools, number, OperationError::Unreachable);
         pass_time(&mut pair);
         if !pair.sides[0].outbound.is_faulty() {
-            // The peer had already delivered the operation. It was not complete, because the answer
-            // to an earlier read was missing.
+            // The peer had already delivered the operation before the fault. The operation was not
+            // complete, because the answer to an earlier read was missing.
             pair.poll();
             assert_completed_in_order(&pair, count);
             done_before += 1;

@@ -415,7 +415,8 @@ fn a_tail_cut_differently_does_not_hide_what_was_placed() {
         let verdict = side.handle(flags, &header, &vec![number as u8 + 1; (to - from) as usize]);
         assert_eq!(verdict, crate::Verdict::Accepted);
     };
-    // Operation 1: first part of its tail arrives as body, then the whole tail, then the body.
+    // Of operation 1, a part of the tail arrives first, as body; then the whole tail; and at the
+    // end the body.
     handle(1, 1000, 1100, 1440);
     handle(1, 700, 1440, 1440);
     handle(0, 900, 1440, 1440);

@@ -203,8 +203,9 @@ impl Side {
         self.outbound.handle_answer(&memory, &mut self.pools, flags, header, payload).unwrap()
     }
 
-    /// Returns the next fragment. Its lifetime is longer than that of the memory access with which
-    /// it was cut. The caller must therefore not read the fragment after its region is gone.
+    /// Returns the next fragment, if there is one. The lifetime of the fragment is longer than that
+    /// of the memory access with which the fragment was cut. The caller must therefore not read the
+    /// fragment after its region is gone.
     pub(super) fn fragment(&mut self, room: u32) -> Option<Fragment<'static>> {
         let memory = self.table.access();
         let cut = self.outbound.next_fragment(&memory, &mut self.pools, room).unwrap();
@@ -402,7 +403,8 @@ impl Pair {
         }
     }
 
-    /// Returns all packets that a side has in flight to this side, newest first.
+    /// Returns to side `from` all packets that it has in flight, newest first, like a driver that
+    /// refuses them.
     fn take_back(&mut self, from: usize) {
         let Side { outbound, pools, .. } = &mut self.sides[from];
         let taken = self.in_flight.extract_if(.., |_, (side, _)| *side == from);

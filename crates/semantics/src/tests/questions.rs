@@ -76,7 +76,7 @@ fn atomics_run_once_and_in_order() {
     }
 }
 
-/// Returns the value of the word when atomic `i` begins.
+/// Returns the value that the target word of the atomics has when atomic `i` begins.
 fn sum(i: u64) -> u64 {
     (0..i).map(|i| if i % 4 == 3 { 1000 } else { i + 1 }).sum()
 }
@@ -133,7 +133,7 @@ fn reads_find_what_earlier_strict_writes_left() {
 
 //= protocol.md: answer.6
 /// Posts more reads and atomics than the peer answers at the same time, and more than there are
-/// records.
+/// records of answers.
 #[test]
 fn questions_wait_for_the_responder_without_a_record_of_their_own() {
     for seed in 0..50 {
@@ -337,7 +337,8 @@ fn an_operation_that_waits_for_answers_waits_for_nothing_else() {
     for operation in &posted {
         side.post(operation).unwrap();
     }
-    // The earlier write is not delivered yet, and the frame has no fence.
+    // Both writes may be sent at once, although the first is not delivered yet. No read or atomic
+    // is outstanding, so neither frame has a fence.
     for _ in 0..2 {
         let sent = side.fragment(128).expect("nothing is asked yet");
         assert!(matches!(sent.header, Header::Write { .. }));
@@ -371,7 +372,8 @@ fn a_peer_without_read_depth_is_asked_nothing() {
         operand: 1,
         compare: 0,
     };
-    // If the peer sends a read all the same, the read waits forever and uses one record.
+    // If the peer sends an atomic although the read depth is 0, the atomic waits forever and uses
+    // one record.
     assert_eq!(pair.sides[1].handle(Flags::LAST, &header, &[]), Verdict::Accepted);
     assert!(pair.sides[1].inbound.is_stalled());
     assert_eq!(pair.sides[1].memory.load_u64(8), 0);

@@ -1,5 +1,5 @@
-//! Tests of completions of queue pairs. No room is reserved for them, and an operation without a
-//! completion uses no room.
+//! Tests of completions of queue pairs. Queue pairs reserve no room in their completion queues, and
+//! an operation that reports no completion uses no room.
 
 use std::sync::Arc;
 

@@ -431,7 +431,7 @@ fn lists_of_pieces_are_shared_and_given_back_like_other_receives() {
 /// The frames that a peer must send, and the reports that the target has sent to it.
 struct Peer {
     frames: Vec<Frame>,
-    /// The peer does not send this operation and later operations yet.
+    /// If set, the peer sends neither this operation nor later operations yet.
     held: Option<u32>,
     /// Length, immediate and kind of each message, in order.
     messages: Vec<(u32, Option<u32>, bool)>,
@@ -468,7 +468,7 @@ impl Peer {
         Self { frames, held: None, messages, operations, at_fault, ended: false }
     }
 
-    /// Returns a random frame that the requester may send now.
+    /// Returns a random frame of the peer; `None` if the peer may not send this frame now.
     fn next(&self, random: &mut Random) -> Option<&Frame> {
         let frame = self.frames.get(random.below(self.frames.len().max(1)))?;
         (self.held.is_none_or(|held| frame.operation() < held)).then_some(frame)
