@@ -331,8 +331,8 @@ typedef struct ethernot_request ethernot_request;
  */
 typedef struct ethernot_connect_options {
   /*
-   `sizeof` of this structure. It shows the library which fields the program has. 0 means the
-   size in the first version of the library.
+   `sizeof` of this structure in the program. The size shows the library which fields the
+   program's version of the structure has. 0 means the size in the library's first version.
    */
   size_t size;
   /*
@@ -348,8 +348,8 @@ typedef struct ethernot_connect_options {
    Maximum duration of the attempt in milliseconds.
 
    0 means 30 s. With a negative value, there is no limit as long as the peer's host reports
-   that its program has not decided. If the peer's host is silent for 5 s, the attempt ends in
-   any case.
+   that the peer's program has not decided. If the peer's host is silent for 5 s, the attempt
+   ends in any case.
    */
   int64_t timeout_ms;
   /*
@@ -369,13 +369,13 @@ typedef struct ethernot_connect_options {
  */
 typedef struct ethernot_endpoint_options {
   /*
-   `sizeof` of this structure. It shows the library which fields the program has. 0 means the
-   size in the first version of the library.
+   `sizeof` of this structure in the program. The size shows the library which fields the
+   program's version of the structure has. 0 means the size in the library's first version.
    */
   size_t size;
   /*
-   Names of links, such as "eth0,packet:eth1". If this is null, the endpoint uses only the link
-   in `address`. If both are null, it uses the default links.
+   Names of links, such as "eth0,packet:eth1". If `links` is null, the endpoint uses only the
+   link in `address`. If `links` and `address` are null, the endpoint uses the default links.
    */
   const char *links;
   /*
@@ -405,8 +405,8 @@ typedef struct ethernot_endpoint_options {
    */
   uint32_t spin_us;
   /*
-   Number of the progress thread's processor, if `is_pinned` is not 0. The kernel uses the same
-   number.
+   If `is_pinned` is not 0, the processor on which the progress thread runs: the number that
+   the kernel gives to this processor.
    */
   uint32_t progress_processor;
 } ethernot_endpoint_options;
@@ -440,8 +440,8 @@ typedef struct ethernot_remote {
  */
 typedef struct ethernot_operation_options {
   /*
-   `sizeof` of this structure. It shows the library which fields the program has. 0 means the
-   size in the first version of the library.
+   `sizeof` of this structure in the program. The size shows the library which fields the
+   program's version of the structure has. 0 means the size in the library's first version.
    */
   size_t size;
   /*
@@ -594,9 +594,9 @@ ethernot_result ethernot_request_accept_start(struct ethernot_request *request,
                                               struct ethernot_attempt **attempt);
 
 /*
- Waits for the connection. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again.
- Only one call returns the outcome. Later calls return `ETHERNOT_RESULT_INVALID` or
- `ETHERNOT_RESULT_CLOSED`.
+ Waits for the connection. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this function
+ again. Only one call returns the outcome of the attempt. Later calls return
+ `ETHERNOT_RESULT_INVALID` or `ETHERNOT_RESULT_CLOSED`.
  */
 ethernot_result ethernot_attempt_wait(struct ethernot_attempt *attempt,
                                       int64_t timeout_ms,
@@ -616,8 +616,8 @@ ethernot_result ethernot_attempt_test(struct ethernot_attempt *attempt,
 ethernot_result ethernot_attempt_free(struct ethernot_attempt *attempt);
 
 /*
- Listens for connection requests to the service with the number `service`. Both programs must use
- the same number. Free the listener with `ethernot_listener_free`.
+ Listens for connection requests to the service with the number `service`. Programs that connect
+ must use the same number. Free the listener with `ethernot_listener_free`.
  */
 ethernot_result ethernot_listen(struct ethernot_endpoint *endpoint,
                                 uint32_t service,
@@ -712,8 +712,8 @@ ethernot_result ethernot_endpoint_free(struct ethernot_endpoint *endpoint);
 ethernot_result ethernot_endpoint_shutdown(struct ethernot_endpoint *endpoint, int64_t timeout_ms);
 
 /*
- Makes progress. Does nothing if another thread makes progress. For endpoints without a progress
- thread.
+ Makes progress. Does nothing if another thread makes progress. A program must call this function
+ if its endpoint has no progress thread.
  */
 ethernot_result ethernot_endpoint_drive(struct ethernot_endpoint *endpoint);
 
@@ -906,9 +906,9 @@ ethernot_result ethernot_send_bytes(struct ethernot_connection *connection,
  `ETHERNOT_LOCAL_WRITE`.
 
  A completion of the connection reports the message. The completion has the value `context` and
- the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. Use this if one thread of the program polls all
- completions (`ethernot_poll`, `ethernot_wait_completion`). If several threads share the
- connection, use `ethernot_receive_post`, which posts a receive with a handle.
+ the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. Use this function if one thread of the program
+ polls all completions (`ethernot_poll`, `ethernot_wait_completion`). If several threads share
+ the connection, use `ethernot_receive_post`, which posts a receive with a handle.
  */
 ethernot_result ethernot_post_receive(struct ethernot_connection *connection,
                                       struct ethernot_memory *memory,
@@ -919,7 +919,7 @@ ethernot_result ethernot_post_receive(struct ethernot_connection *connection,
 /*
  Waits until an operation is complete. If the operation is an atomic and `value` is not null,
  writes the old value of the word to `value`. After `ETHERNOT_RESULT_TIMED_OUT`, the program may
- call this again.
+ call this function again.
  */
 ethernot_result ethernot_operation_wait(struct ethernot_operation *operation, int64_t timeout_ms, uint64_t *value);
 
@@ -953,14 +953,16 @@ ethernot_result ethernot_wait_completion(struct ethernot_connection *connection,
  Posts a receive with a handle for one message of at most `length` bytes. The memory needs the
  right `ETHERNOT_LOCAL_WRITE`.
 
- `ethernot_receive_wait` returns the message; no completion reports it. Use this if several
- threads share the connection. `ethernot_post_receive` posts a receive without a handle. Messages
- consume receives of both kinds in the order in which they were posted.
+ `ethernot_receive_wait` returns the message; no completion reports the message. Use this
+ function if several threads share the connection. `ethernot_post_receive` posts a receive
+ without a handle. Messages consume receives of both kinds in the order in which the program
+ posted the receives.
 
  For every call that posts a receive with a handle: free the receive with
  `ethernot_receive_free`. A program may free a receive before it has read the message. The next
- `ethernot_receive_post` then takes over this receive with its buffer. Read messages with
- `ethernot_receive_wait`, because the buffer of a receive may be that of an earlier one.
+ `ethernot_receive_post` then takes over this receive with its buffer. Therefore read messages
+ with `ethernot_receive_wait`, and not directly from the buffer that was passed to
+ `ethernot_receive_post`.
  */
 ethernot_result ethernot_receive_post(struct ethernot_connection *connection,
                                       struct ethernot_memory *memory,
@@ -972,8 +974,8 @@ ethernot_result ethernot_receive_post(struct ethernot_connection *connection,
  Sends a question and posts a receive for the answer, in one step. The program must not change
  the bytes of the question until the answer has arrived.
 
- Several threads may call this on one connection. If the peer answers in order, each thread gets
- the answer to its own question. `options` may be null.
+ Several threads may call this function on one connection. If the peer answers in order, each
+ thread gets the answer to its own question. `options` may be null.
  */
 ethernot_result ethernot_call(struct ethernot_connection *connection,
                               struct ethernot_memory *question,
@@ -1002,8 +1004,8 @@ ethernot_result ethernot_call_bytes(struct ethernot_connection *connection,
  Waits for the message of a receive. Copies at most `capacity` bytes of the message to `bytes`,
  which may be null.
 
- After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again. After the message has
- arrived, every call returns it.
+ After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this function again. After the message
+ has arrived, every call returns the message.
  */
 ethernot_result ethernot_receive_wait(struct ethernot_receive *receive,
                                       int64_t timeout_ms,
@@ -1032,7 +1034,7 @@ uint32_t ethernot_version(void);
 /*
  Waits until one of the `count` events in `awaited` has occurred. All events must belong to one
  endpoint. The call checks the events in the order of the array. If several events have occurred,
- it returns the first of them.
+ the call returns the first of these events.
 
  The call removes a returned request or completion from its queue. A message stays in its
  receive; `ethernot_receive_wait` returns it.

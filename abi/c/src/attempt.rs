@@ -79,9 +79,9 @@ pub unsafe extern "C" fn ethernot_request_accept_start(
     })
 }
 
-/// Waits for the connection. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again.
-/// Only one call returns the outcome. Later calls return `ETHERNOT_RESULT_INVALID` or
-/// `ETHERNOT_RESULT_CLOSED`.
+/// Waits for the connection. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this function
+/// again. Only one call returns the outcome of the attempt. Later calls return
+/// `ETHERNOT_RESULT_INVALID` or `ETHERNOT_RESULT_CLOSED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_attempt_wait(
     attempt: *mut Attempt,

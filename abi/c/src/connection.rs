@@ -35,8 +35,8 @@ pub(crate) static CONNECTIONS: Table<ethernot::Connection> = Table::new(5, "a co
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ConnectOptions {
-    /// `sizeof` of this structure. It shows the library which fields the program has. 0 means the
-    /// size in the first version of the library.
+    /// `sizeof` of this structure in the program. The size shows the library which fields the
+    /// program's version of the structure has. 0 means the size in the library's first version.
     pub size: usize,
     /// Private data for the peer, at most 512 bytes. The request or its acceptance carries the
     /// data.
@@ -46,8 +46,8 @@ pub struct ConnectOptions {
     /// Maximum duration of the attempt in milliseconds.
     ///
     /// 0 means 30 s. With a negative value, there is no limit as long as the peer's host reports
-    /// that its program has not decided. If the peer's host is silent for 5 s, the attempt ends in
-    /// any case.
+    /// that the peer's program has not decided. If the peer's host is silent for 5 s, the attempt
+    /// ends in any case.
     pub timeout_ms: i64,
     /// Service number of the peer's listener. Only `ethernot_connect` uses it.
     pub service: u32,
@@ -85,8 +85,8 @@ pub(crate) unsafe fn options_of(
     Ok(made)
 }
 
-/// Listens for connection requests to the service with the number `service`. Both programs must use
-/// the same number. Free the listener with `ethernot_listener_free`.
+/// Listens for connection requests to the service with the number `service`. Programs that connect
+/// must use the same number. Free the listener with `ethernot_listener_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_listen(
     endpoint: *mut Endpoint,

@@ -37,11 +37,11 @@ pub enum Waiting {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct EndpointOptions {
-    /// `sizeof` of this structure. It shows the library which fields the program has. 0 means the
-    /// size in the first version of the library.
+    /// `sizeof` of this structure in the program. The size shows the library which fields the
+    /// program's version of the structure has. 0 means the size in the library's first version.
     pub size: usize,
-    /// Names of links, such as "eth0,packet:eth1". If this is null, the endpoint uses only the link
-    /// in `address`. If both are null, it uses the default links.
+    /// Names of links, such as "eth0,packet:eth1". If `links` is null, the endpoint uses only the
+    /// link in `address`. If `links` and `address` are null, the endpoint uses the default links.
     pub links: *const c_char,
     /// Address of another UDP link, in addition to the links in `links`, such as "127.0.0.1:0".
     /// Null means no such link.
@@ -57,8 +57,8 @@ pub struct EndpointOptions {
     pub waiting: i32,
     /// Spin time in microseconds, for `ETHERNOT_WAITING_SPIN_FOR`.
     pub spin_us: u32,
-    /// Number of the progress thread's processor, if `is_pinned` is not 0. The kernel uses the same
-    /// number.
+    /// If `is_pinned` is not 0, the processor on which the progress thread runs: the number that
+    /// the kernel gives to this processor.
     pub progress_processor: u32,
 }
 
@@ -127,8 +127,8 @@ pub extern "C" fn ethernot_endpoint_shutdown(endpoint: *mut Endpoint, timeout_ms
     call(|| Ok(ENDPOINTS.get(endpoint)?.shutdown(limit(timeout_ms))?))
 }
 
-/// Makes progress. Does nothing if another thread makes progress. For endpoints without a progress
-/// thread.
+/// Makes progress. Does nothing if another thread makes progress. A program must call this function
+/// if its endpoint has no progress thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_drive(endpoint: *mut Endpoint) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.drive().map(drop)?))

@@ -105,7 +105,7 @@ pub(crate) fn call(body: impl FnOnce() -> std::result::Result<(), Failure>) -> R
         Err(_) => Failure::new(Result::Fault, "a fault of the library, reported on standard error"),
     };
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
-    // If the thread is exiting, its thread-local text may already be destroyed.
+    // Ignore errors: if the thread is exiting, its thread-local text may already be destroyed.
     let _gone = LAST.try_with(|last| last.replace(text));
     failure.result
 }

@@ -40,8 +40,8 @@ pub const ETHERNOT_MORE: u32 = 64;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OperationOptions {
-    /// `sizeof` of this structure. It shows the library which fields the program has. 0 means the
-    /// size in the first version of the library.
+    /// `sizeof` of this structure in the program. The size shows the library which fields the
+    /// program's version of the structure has. 0 means the size in the library's first version.
     pub size: usize,
     /// Value that the completion returns.
     pub context: u64,
@@ -324,9 +324,9 @@ pub unsafe extern "C" fn ethernot_send_bytes(
 /// `ETHERNOT_LOCAL_WRITE`.
 ///
 /// A completion of the connection reports the message. The completion has the value `context` and
-/// the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. Use this if one thread of the program polls all
-/// completions (`ethernot_poll`, `ethernot_wait_completion`). If several threads share the
-/// connection, use `ethernot_receive_post`, which posts a receive with a handle.
+/// the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. Use this function if one thread of the program
+/// polls all completions (`ethernot_poll`, `ethernot_wait_completion`). If several threads share
+/// the connection, use `ethernot_receive_post`, which posts a receive with a handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_post_receive(
     connection: *mut Connection,
@@ -343,7 +343,7 @@ pub extern "C" fn ethernot_post_receive(
 
 /// Waits until an operation is complete. If the operation is an atomic and `value` is not null,
 /// writes the old value of the word to `value`. After `ETHERNOT_RESULT_TIMED_OUT`, the program may
-/// call this again.
+/// call this function again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_operation_wait(
     operation: *mut Operation,

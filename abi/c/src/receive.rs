@@ -33,14 +33,16 @@ pub struct Message {
 /// Posts a receive with a handle for one message of at most `length` bytes. The memory needs the
 /// right `ETHERNOT_LOCAL_WRITE`.
 ///
-/// `ethernot_receive_wait` returns the message; no completion reports it. Use this if several
-/// threads share the connection. `ethernot_post_receive` posts a receive without a handle. Messages
-/// consume receives of both kinds in the order in which they were posted.
+/// `ethernot_receive_wait` returns the message; no completion reports the message. Use this
+/// function if several threads share the connection. `ethernot_post_receive` posts a receive
+/// without a handle. Messages consume receives of both kinds in the order in which the program
+/// posted the receives.
 ///
 /// For every call that posts a receive with a handle: free the receive with
 /// `ethernot_receive_free`. A program may free a receive before it has read the message. The next
-/// `ethernot_receive_post` then takes over this receive with its buffer. Read messages with
-/// `ethernot_receive_wait`, because the buffer of a receive may be that of an earlier one.
+/// `ethernot_receive_post` then takes over this receive with its buffer. Therefore read messages
+/// with `ethernot_receive_wait`, and not directly from the buffer that was passed to
+/// `ethernot_receive_post`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_receive_post(
     connection: *mut Connection,
@@ -61,8 +63,8 @@ pub unsafe extern "C" fn ethernot_receive_post(
 /// Sends a question and posts a receive for the answer, in one step. The program must not change
 /// the bytes of the question until the answer has arrived.
 ///
-/// Several threads may call this on one connection. If the peer answers in order, each thread gets
-/// the answer to its own question. `options` may be null.
+/// Several threads may call this function on one connection. If the peer answers in order, each
+/// thread gets the answer to its own question. `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_call(
     connection: *mut Connection,
@@ -124,8 +126,8 @@ pub unsafe extern "C" fn ethernot_call_bytes(
 /// Waits for the message of a receive. Copies at most `capacity` bytes of the message to `bytes`,
 /// which may be null.
 ///
-/// After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again. After the message has
-/// arrived, every call returns it.
+/// After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this function again. After the message
+/// has arrived, every call returns the message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_receive_wait(
     receive: *mut Receive,

@@ -101,7 +101,7 @@ impl Object {
 
 /// Waits until one of the `count` events in `awaited` has occurred. All events must belong to one
 /// endpoint. The call checks the events in the order of the array. If several events have occurred,
-/// it returns the first of them.
+/// the call returns the first of these events.
 ///
 /// The call removes a returned request or completion from its queue. A message stays in its
 /// receive; `ethernot_receive_wait` returns it.

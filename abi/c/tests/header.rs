@@ -64,7 +64,7 @@ fn named_in_comments() -> BTreeSet<&'static str> {
     let comments = HEADER.split("/*").skip(1).filter_map(|rest| rest.split("*/").next());
     let words = comments.flat_map(|comment| comment.split(move |letter| !is_part(letter)));
     let is_ours = |word: &&str| word.to_ascii_lowercase().starts_with("ethernot_");
-    // The include guard has no value.
+    // Omit the include guard, which the header defines without a value.
     words.filter(is_ours).filter(|word| *word != "ETHERNOT_H").collect()
 }
 

@@ -1,9 +1,9 @@
 //! Descriptors of virtual folders.
 //!
-//! The descriptor of a virtual folder is a file in memory (`memfd`). It contains the folder's path
-//! and is sealed against changes. So the library needs no table of descriptors: it recognises
-//! duplicates, a forked child recognises the descriptors of its parent, and `close` need not be
-//! intercepted.
+//! The descriptor of a virtual folder refers to a file in memory (`memfd`), which contains the
+//! folder's path and is sealed against changes. So the library needs no table of descriptors: it
+//! recognises every descriptor by this file, including duplicates and, in a forked child, the
+//! descriptors of the parent. `close` need not be intercepted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,8 @@ use crate::walk::PATH_BYTES_MAX;
 /// false, the library checks no descriptor.
 static ARE_ANY: AtomicBool = AtomicBool::new(false);
 
-/// The first bytes of the file in memory of a virtual folder. They identify such a file.
+/// The first bytes of the memory file (`memfd`) that stands for a virtual folder. By these bytes,
+/// the library distinguishes this file from other memory files.
 const MARK: &[u8] = b"folder of libethernot_paths.so\0";
 
 const MARK_BYTES: libc::off_t = 31;

@@ -44,7 +44,7 @@ unsafe extern "C" fn _Exit(status: c_int) -> ! {
     end(status)
 }
 
-/// Ends the process by a system call, if the C library does not have the function.
+/// Ends the process by a system call. Called if the C library does not have `_exit` or `_Exit`.
 fn end(status: c_int) -> ! {
     loop {
         // SAFETY: the call takes a number and does not return.

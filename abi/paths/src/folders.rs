@@ -127,6 +127,7 @@ unsafe fn opened(walk: &mut Walk, path: *const c_char) -> Option<*mut DIR> {
 }
 
 /// Opens the virtual folder that a descriptor refers to. The descriptor then belongs to the `DIR`.
+/// Returns `None` if the descriptor does not refer to a virtual folder.
 ///
 /// # Safety
 /// Any descriptor is allowed.
@@ -251,7 +252,9 @@ impl Folder {
     }
 }
 
-/// Returns all entries of a virtual folder that pass the filter, sorted by `compare`.
+/// Stores a list of the entries of a virtual folder in `list`: all entries that pass the filter,
+/// sorted by `compare`. Returns the number of entries, or -1 if the folder cannot be read. Returns
+/// `None` if the library leaves the path to the file system of the host.
 ///
 /// # Safety
 /// The arguments must be those that `scandir` requires.

@@ -103,8 +103,9 @@ unsafe fn reached(
     }
 }
 
-/// Writes the metadata of the file at a path. `Stat` and `Stat64` are the same type on the
-/// supported architectures.
+/// Writes the metadata of the file at a path. Returns 0, or -1 if there is no file. Returns `None`
+/// if the library leaves the path to the file system of the host. `Stat` and `Stat64` are the same
+/// type on the supported architectures.
 ///
 /// # Safety
 /// `path` must end with a zero byte. `into` must be writable.
@@ -124,7 +125,8 @@ unsafe fn stat_at(
     Some(0)
 }
 
-/// Writes the metadata of the virtual folder that a descriptor refers to.
+/// Writes the metadata of the virtual folder that a descriptor refers to, and returns 0. Returns
+/// `None` for other descriptors.
 ///
 /// # Safety
 /// `into` must be writable.
@@ -136,7 +138,7 @@ unsafe fn stat_of_descriptor(walk: &mut Walk, descriptor: c_int, into: *mut Stat
     Some(0)
 }
 
-/// Writes the metadata of the file at a path, for `statx`.
+/// Writes the metadata of the file at a path, for `statx`. Returns the same values as [`stat_at`].
 ///
 /// # Safety
 /// `path` must end with a zero byte. `into` must be writable.
@@ -219,7 +221,9 @@ unsafe fn allowed(
     Some(if is_allowed { 0 } else { fail(libc::EACCES, -1) })
 }
 
-/// Copies the target of a symbolic link to `into`, truncated to `size` bytes.
+/// Copies the target of a symbolic link to `into`, truncated to `size` bytes. Returns the number of
+/// copied bytes, or -1 if there is no link at the path. Returns `None` if the library leaves the
+/// path to the file system of the host.
 ///
 /// # Safety
 /// `path` must end with a zero byte. `into` must have room for `size` bytes.
@@ -244,7 +248,9 @@ unsafe fn target(
     }
 }
 
-/// Answers a call about extended attributes. Virtual files have none.
+/// Returns the result of a call about extended attributes. If there is a virtual file at the path,
+/// this is `answer`, the result for a file without extended attributes. If there is no file, this
+/// is -1. Returns `None` if the library leaves the path to the file system of the host.
 ///
 /// # Safety
 /// `path` must end with a zero byte.
@@ -259,7 +265,9 @@ unsafe fn extended(
     Some(reached.and(answer).unwrap_or_else(|number| fail(number, -1)))
 }
 
-/// Returns the path without links, `.` and `..`.
+/// Stores the path without links, `.` and `..` in `into`, or in new memory if `into` is null.
+/// Returns the address of the stored path, or null if there is no file. Returns `None` if the
+/// library leaves the path to the file system of the host.
 ///
 /// # Safety
 /// `path` must end with a zero byte. `into` must be null, or have room for `PATH_MAX` bytes.

@@ -115,8 +115,8 @@ fn address_of(count: u32) -> (sockaddr_un, socklen_t) {
     (address, (size_of::<sa_family_t>() + name.len()) as socklen_t)
 }
 
-/// Returns true if this is a virtual netlink socket. Checks the socket's address only if its number
-/// was once recorded.
+/// Returns true if this is a virtual netlink socket. Checks the socket's address only if the number
+/// of the descriptor was ever recorded for a virtual netlink socket.
 #[inline]
 fn is_ours(socket: c_int) -> bool {
     let number = socket.cast_unsigned();
@@ -138,7 +138,8 @@ fn is_ours_still(socket: c_int) -> bool {
         && path.zip([b"\0", PREFIX.as_bytes()].concat()).all(|(there, wanted)| there == wanted)
 }
 
-/// Handles `bind` and `connect`. Accepts any netlink address, and ignores it.
+/// Handles `bind` and `connect`. Returns 0 for every netlink address, without any effect. Returns
+/// -1 for addresses of other families.
 ///
 /// # Safety
 /// `address` must have `length` bytes.
@@ -152,7 +153,7 @@ unsafe fn named(address: *const sockaddr, length: socklen_t) -> c_int {
     }
 }
 
-/// Writes the address of a netlink port, truncated to the length of the buffer.
+/// Writes the address of a netlink port, truncated to the length of the buffer. Returns 0.
 ///
 /// # Safety
 /// `length` must be null or contain the size of `address`. `address` must be null or writable.
@@ -191,7 +192,7 @@ unsafe fn set_option(
     c_int::try_from(set).unwrap_or(-1)
 }
 
-/// Answers the requests in a message.
+/// Answers the requests in a message. Returns the length of the message, or -1 for an error.
 ///
 /// # Safety
 /// `bytes` must have `length` bytes.
@@ -205,7 +206,8 @@ unsafe fn sent(socket: c_int, bytes: *const c_void, length: size_t) -> ssize_t {
     respond(socket, requests)
 }
 
-/// Answers the requests in a message that consists of several parts.
+/// Answers the requests in a message that consists of several parts. Returns the length of all
+/// parts, or -1 for an error.
 ///
 /// # Safety
 /// The message must be one that `sendmsg` accepts.
@@ -254,7 +256,7 @@ unsafe fn received(
     unsafe {
         let got = libc::syscall(libc::SYS_recvfrom, socket, bytes, length, flags, none, no_length);
         if got >= 0 {
-            // The kernel's netlink port has number 0.
+            // Report the kernel as the sender. Its netlink port has number 0.
             write_kernel_address(from, from_length, 0);
         }
         got as ssize_t

@@ -66,8 +66,8 @@ macro_rules! call_next {
 
 /// Defines functions that the loader finds before the C library's. If the path `at` leads to a
 /// virtual file, such a function returns the result of the expression after `by`. If that result is
-/// `None`, it calls the C library with the path of the walk. For every other path, it calls the C
-/// library with the path as given.
+/// `None`, the function calls the C library with the path of the walk. For every other path, the
+/// function calls the C library with the path that the program has passed.
 macro_rules! interpose {
     ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
         else $failed:expr, at ($folder:expr, $path:ident), by |$walk:ident| $answer:expr;)*) => {

@@ -136,7 +136,7 @@ fn device(index: u32, name: &str) -> Vec<u8> {
 fn port(index: u32, name: &str) -> Vec<u8> {
     let mut out = identity(index, name);
     put(&mut out, PORT_INDEX, &1_u32.to_ne_bytes());
-    // Each of these files contains a number, a colon and a name.
+    // Return the number in a file. The file contains a number, a colon and a name.
     let state = |of: &str| {
         let text = file(name, of);
         text.split(':').next().and_then(|number| number.parse().ok()).unwrap_or(0_u8)

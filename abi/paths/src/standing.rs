@@ -10,10 +10,10 @@ use libc::{c_char, c_int, c_void, size_t};
 pub(crate) enum Standing {
     /// The library leaves the path to the file system of the host.
     Elsewhere,
-    /// No object. The path is below a virtual folder.
+    /// There is no object at the path, and the path is below a virtual folder.
     Nothing,
-    /// A folder. The text has a line for each name; the first character of the line is the kind of the
-    /// file.
+    /// A folder. The text has a line for each name; the first character of the line is the kind of
+    /// the file.
     Folder,
     /// A file. The text is its contents.
     File,

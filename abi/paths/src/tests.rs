@@ -47,7 +47,7 @@ unsafe extern "C" fn device(
         ptr::copy_nonoverlapping(target.as_ptr().cast(), text, target.len());
         length.write(target.len());
     }
-    // The lookup may change `errno` internally.
+    // Change `errno`, because the real function may change it too.
     crate::standing::fail(libc::EIO, answer)
 }
 
@@ -172,7 +172,7 @@ fn paths_may_be_relative_to_the_descriptor_of_a_folder() {
         let copy = libc::dup(inner);
         let read = libc::openat(copy, c"node_guid".as_ptr(), libc::O_RDONLY);
         assert!(read >= 0);
-        // The stream now owns the descriptor.
+        // From here on, the stream owns the descriptor and closes it.
         let stream = libc::fdopendir(copy);
         assert_eq!(libc::dirfd(stream), copy);
         let names = std::iter::from_fn(|| libc::readdir(stream).as_ref()).count();
@@ -243,7 +243,8 @@ fn devices_are_reported_by_netlink() {
     assert!(!contains(&one, b"edge0\0") && contains(&one, b"edge1\0"));
     assert_eq!(kinds(&ask(port_get, libc::NLM_F_REQUEST, &second)), [5 << 10 | port_get]);
     assert_eq!(kinds(&ask(system_get, libc::NLM_F_REQUEST, &[])), [5 << 10 | system_get]);
-    // The requests name a missing device, a port without a device, and an unknown kind.
+    // Three requests must get an error: for a missing device, for a port without a device, and of
+    // an unknown kind.
     let third = [8, 0, 1, 0, 2, 0, 0, 0];
     for refused in [ask(get, 0, &third), ask(port_get, 0, &[]), ask(99, 0, &[])] {
         assert_eq!(kinds(&refused), [error]);

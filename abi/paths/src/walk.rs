@@ -10,11 +10,11 @@ use crate::standing::{Standing, Text, look, may_be_ours};
 /// The place at which a walk has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum WalkPlace {
-    /// At or below a virtual folder. The value describes the object at the place. The path of the
-    /// walk is the full path of this object.
+    /// The place is a virtual folder or is below one. The value describes the object at the place.
+    /// The path of the walk is the full path of this object.
     Ours(Standing),
-    /// At a path of the host. The path of the walk leads to the same place, and contains no virtual
-    /// link.
+    /// The place is in the file system of the host. The path of the walk leads to this place, and
+    /// contains no virtual link.
     Host,
     /// The walk has failed with this error number.
     Failed(c_int),
@@ -134,7 +134,8 @@ impl Walk {
                 Standing::File | Standing::Device if !is_last || wants_folder => {
                     return Err(libc::ENOTDIR);
                 }
-                // If the last name is a link of the host, the C library follows the link.
+                // Follow a link of the host only before the last name. If the last name is such a
+                // link, the C library follows the link.
                 Standing::Elsewhere if !is_last => self.read_host_link(),
                 _ => None,
             };

@@ -238,7 +238,8 @@ static void destroyed_when_it_has_accepted(void)
 	struct rdma_cm_id *asked = event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST).id;
 	accept_with_pair(asked);
 	end_id(asked);
-	/* The acceptance may have arrived at the peer before, so the peer may report one of two events. */
+	/* The acceptance may have arrived at the peer before the id was destroyed. If it has, the peer reports
+	   ESTABLISHED and then DISCONNECTED; otherwise it reports another event. */
 	enum rdma_cm_event_type kind = any_event(here).kind;
 	if (kind == RDMA_CM_EVENT_ESTABLISHED)
 		event_of(here, RDMA_CM_EVENT_DISCONNECTED);

@@ -72,7 +72,7 @@ int main(int argc, char **argv)
 	while (wait(&status) > 0) {
 		if (status != 0) {
 			failed++;
-			/* One process failed. The other processes would wait for it at the barrier forever, so kills
+			/* One process failed. The other processes would wait for it at the barrier forever, so kill
 			   them. */
 			signal(SIGTERM, SIG_IGN);
 			kill(0, SIGTERM);

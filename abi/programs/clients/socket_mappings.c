@@ -80,8 +80,8 @@ static void *serve(void *unused)
 	return unused;
 }
 
-/* Requests a connection as the second connection of a socket at address `from`. Returns whether
-   the listener accepts it. */
+/* Requests the connection that carries the mapped memory of a socket, and claims that the address of
+   this socket is `from`. Returns whether the listener accepts the connection. */
 static int is_let_in(const char *from)
 {
 	struct ibv_qp_init_attr pair = { .cap = { 1, 1, 1, 1, 0 }, .qp_type = IBV_QPT_RC, .sq_sig_all = 1 };

@@ -45,7 +45,7 @@
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 struct context {
-	int listener; /* The server's. */
+	int listener; /* The server's listening socket. */
 	struct sockaddr_storage address;
 	socklen_t length;
 	const char *host;

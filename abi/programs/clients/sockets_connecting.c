@@ -76,8 +76,8 @@ static void names_client(struct context *context)
 	expect_end(s);
 }
 
-/* Listens on an IPv6 address. If `is_mapped`, an IPv4 address reaches it too. The first
-   connection carries the port. */
+/* Listens on an IPv6 address. If `is_mapped`, clients can also connect to an IPv4 address. The first
+   connection carries the number of the port to the client. */
 static void other_family(struct context *context, bool is_mapped)
 {
 	int s = accepted_cold(context);

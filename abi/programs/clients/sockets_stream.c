@@ -27,7 +27,7 @@ static void asked(int number)
 	is_asked = 1;
 }
 
-/* Reads until an error or the end, and checks that each byte is the next one. Prints a line
+/* Reads until an error or the end, and checks that no byte is missing or repeated. Prints a line
    after enough bytes, and another line after SIGUSR1 and enough further bytes. */
 static void reads(int s)
 {

@@ -21,7 +21,7 @@ impl CleanRoot {
     /// reason if this process may not change the root of a program.
     ///
     /// # Panics
-    /// If files cannot be created.
+    /// Panics if files cannot be created.
     pub fn with(name: &str, programs: &[&str]) -> Option<Self> {
         let may = words_as_root("mount --bind /proc /proc && exec chroot / true");
         let tried = Command::new(&may[0]).args(&may[1..]).output();
@@ -36,8 +36,8 @@ impl CleanRoot {
         }
         fs::write(root.path("dev/null"), "").expect("a place for the device");
         fs::write(root.path("var/lib/dpkg/status"), "").expect("a list of packages");
-        // If one of these is a symbolic link to a folder in `usr` on this host, creates the same
-        // link in the root.
+        // If one of these folders is a symbolic link to a folder in `usr` on this host, create the
+        // same link in the root.
         for part in ["bin", "sbin", "lib", "lib64"] {
             if let Ok(target) = fs::read_link(Path::new("/").join(part)) {
                 fs::create_dir_all(root.path(&target)).expect("a folder");
@@ -63,7 +63,7 @@ impl CleanRoot {
     /// Copies the shared libraries that a program or library of this host needs.
     ///
     /// # Panics
-    /// If files cannot be copied.
+    /// Panics if files cannot be copied.
     pub fn copy_libraries_of(&self, file: &Path) {
         let output = Command::new("ldd").arg(file).output().expect("ldd comes with the C library");
         for line in String::from_utf8_lossy(&output.stdout).lines() {
@@ -76,7 +76,7 @@ impl CleanRoot {
     /// host has the package.
     ///
     /// # Panics
-    /// If files cannot be copied.
+    /// Panics if files cannot be copied.
     pub fn copy_package(&self, package: &str) -> bool {
         let Some(about) = said("dpkg-query", &["--status", package]) else { return false };
         let status = self.path("var/lib/dpkg/status");
@@ -128,7 +128,7 @@ impl CleanRoot {
     /// Runs `dpkg` on this root.
     ///
     /// # Panics
-    /// If `dpkg` cannot be started.
+    /// Panics if `dpkg` cannot be started.
     pub fn dpkg(&self, arguments: &[&str]) -> Output {
         let words = words_as_root("exec dpkg --root=\"$0\" --log=\"$0/var/dpkg.log\" \"$@\"");
         let mut command = Command::new(&words[0]);

@@ -12,7 +12,7 @@ use crate::libraries::Libraries;
 /// prints the reason if there is no such header or no compiler.
 ///
 /// # Panics
-/// If the program does not compile.
+/// Panics if the program does not compile.
 pub fn build_client(name: &str) -> Option<PathBuf> {
     if !Path::new("/usr/include/infiniband/verbs.h").exists() {
         println!("skipped: the header of verbs is not installed (Debian's package libibverbs-dev)");
@@ -35,7 +35,7 @@ pub fn build_client(name: &str) -> Option<PathBuf> {
 /// is no compiler.
 ///
 /// # Panics
-/// If the program does not compile.
+/// Panics if the program does not compile.
 pub fn build_plain_client(name: &str) -> Option<PathBuf> {
     build("cc".as_ref(), &client(name), name, &["-lpthread"])
 }
@@ -44,7 +44,7 @@ pub fn build_plain_client(name: &str) -> Option<PathBuf> {
 /// reason if there is no such compiler.
 ///
 /// # Panics
-/// If the program does not compile.
+/// Panics if the program does not compile.
 pub fn build_mpi_client(compiler: &Path, mpi: &str, name: &str) -> Option<PathBuf> {
     build(compiler, &client(name), &format!("{name}-{mpi}"), &[])
 }
@@ -53,7 +53,7 @@ pub fn build_mpi_client(compiler: &Path, mpi: &str, name: &str) -> Option<PathBu
 /// prints the reason if there is no such compiler.
 ///
 /// # Panics
-/// If the program does not compile.
+/// Panics if the program does not compile.
 pub fn build_mpi_tool(compiler: &Path, mpi: &str, name: &str) -> Option<PathBuf> {
     let source = format!("../../tools/perf/{name}.c");
     build(compiler, &source, &format!("{name}-{mpi}"), &["-lm"])

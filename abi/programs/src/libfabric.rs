@@ -3,9 +3,9 @@
 use crate::network::{Network, Side};
 use crate::process::{Finished, Program};
 
-/// Runs `fi_pingpong`, which verifies received data, between two endpoints of a provider and an
-/// endpoint type. The client runs on side `client`. Both sides get the arguments `more`. Returns
-/// both results, the server's first.
+/// Runs `fi_pingpong`, which verifies received data, between two endpoints of libfabric. `endpoint`
+/// has the provider and the type of both endpoints. The client runs on side `client`. Both sides
+/// get the arguments `more`. Returns both results, the server's first.
 pub fn fi_pingpong(
     network: &Network,
     client: Side,

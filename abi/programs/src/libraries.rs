@@ -16,7 +16,7 @@ impl Libraries {
     /// read.
     ///
     /// # Panics
-    /// If the libraries cannot be built.
+    /// Panics if the libraries cannot be built.
     pub fn built() -> &'static Self {
         static BUILT: OnceLock<Libraries> = OnceLock::new();
         BUILT.get_or_init(Self::build)
@@ -36,7 +36,7 @@ impl Libraries {
     /// `None`.
     ///
     /// # Panics
-    /// If the libraries cannot be copied.
+    /// Panics if the libraries cannot be copied.
     pub fn of_other_commit(variable: &str) -> Option<Self> {
         let Some(source) = env::var_os(variable) else {
             println!(
@@ -80,7 +80,7 @@ fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
         let name = old.file_name().to_string_lossy().into_owned();
         let pid = name.strip_prefix("ethernot-libraries-");
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // Fails if another test program removes the same folder at the same time.
+            // Ignore errors: another test program may remove the same folder at the same time.
             let _ = fs::remove_dir_all(old.path());
         }
     }
@@ -95,7 +95,7 @@ fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
             fs::set_permissions(&copy, for_all())?;
         }
     }
-    // The libraries of another commit may have no such programs beside them.
+    // Libraries of another commit may come without the programs of `tools/perf`.
     let Ok(programs) = fs::read_dir(source.join(PERF)) else { return Ok(()) };
     let copies = folder.join(PERF);
     fs::create_dir_all(&copies)?;

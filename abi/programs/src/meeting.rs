@@ -30,7 +30,7 @@ impl Meeting<'_> {
     /// Runs server and client, with these environment variables. Returns the client's result.
     ///
     /// # Panics
-    /// If the server or the client fails.
+    /// Panics if the server or the client fails.
     pub fn run(&self, network: &Network, port: u16, variables: &[(&str, &str)]) -> Finished {
         let address = network.server_address().to_string();
         let program = |name: &str, arguments: &str| {

@@ -12,9 +12,9 @@ use crate::ranks::{Hosts, Launcher, over_us};
 /// An MPI implementation and the options of its launcher.
 #[derive(Clone, Debug)]
 pub struct Mpi {
-    /// Suffix of the names of programs built for it.
+    /// Suffix of the names of programs that are built for this MPI.
     pub name: &'static str,
-    /// The compiler that builds programs for it.
+    /// The compiler that builds programs for this MPI.
     pub compiler: PathBuf,
     /// The launcher that starts ranks.
     pub launcher: Launcher,
@@ -60,7 +60,7 @@ impl Mpi {
     /// and over TCP. Does nothing if this is not possible here.
     ///
     /// # Panics
-    /// If a run fails; if the outputs differ; if the output over the device does not contain
+    /// Panics if a run fails; if the outputs differ; if the output over the device does not contain
     /// `says`; or if `is_all_ours` is true and TCP carried messages.
     pub fn expect_same_as_over_tcp(&self, parts: &[&str], says: &str, is_all_ours: bool) {
         let Some(hosts) = Hosts::two() else { return };
@@ -78,8 +78,9 @@ impl Mpi {
                 assert!(ended.output.contains(says), "no {says}: {ended}");
                 for sent in sent {
                     // If the device carries all messages of ranks, TCP carries only messages of
-                    // launchers and output of ranks. The comparison is safe, because datagrams sent
-                    // in one batch count as one.
+                    // launchers and output of ranks, so there are fewer segments than datagrams.
+                    // The true number of datagrams may be even higher than the counted number,
+                    // because datagrams sent in one batch count as one.
                     let is_ours = sent.datagrams > sent.segments;
                     assert!(is_ours || !is_all_ours, "{sent:?} {ended}");
                 }
@@ -118,7 +119,8 @@ impl Mpi {
     }
 }
 
-/// If the results of a program are complete, the test kills it this long after its start.
+/// If a launcher has printed all results of its ranks but does not end, the test kills the launcher
+/// this long after the start.
 const PARTING: Duration = Duration::from_secs(30);
 
 static ALONE: Mutex<()> = Mutex::new(());

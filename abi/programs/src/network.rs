@@ -74,7 +74,8 @@ impl Network {
     /// Returns the traffic that a side has sent so far. In a namespace only the test sends.
     ///
     /// # Panics
-    /// On loopback, where other programs send too; and if the kernel does not report the traffic.
+    /// Panics on loopback, where other programs send too, and if the kernel does not report the
+    /// traffic.
     pub fn sent(&self, side: Side) -> Sent {
         let Self::Namespaces(pair) = self else { panic!("other programs use loopback too") };
         let name = match side {
@@ -87,7 +88,7 @@ impl Network {
     /// Makes both hosts drop all UDP datagrams that they send after this call, like a firewall.
     ///
     /// # Panics
-    /// On loopback, which other programs use too; and if `nft` is missing.
+    /// Panics on loopback, which other programs use too, and if `nft` is missing.
     pub fn block_datagrams(&self) {
         let Self::Namespaces(pair) = self else { panic!("other programs use loopback too") };
         let rules = "add table inet ethernot; \
@@ -101,7 +102,7 @@ impl Network {
     /// Sets the client's first link up or down.
     ///
     /// # Panics
-    /// On loopback, which other programs use too.
+    /// Panics on loopback, which other programs use too.
     pub fn set_link(&self, is_up: bool) {
         let Self::Namespaces(pair) = self else { panic!("other programs use loopback too") };
         let state = if is_up { "up" } else { "down" };
@@ -111,7 +112,7 @@ impl Network {
     /// Makes each host drop `per_cent` per cent of the packets that it sends after this call.
     ///
     /// # Panics
-    /// On loopback, which other programs use too; and if `tc` fails.
+    /// Panics on loopback, which other programs use too, and if `tc` fails.
     pub fn lose(&self, per_cent: f64) {
         let Self::Namespaces(pair) = self else { panic!("other programs use loopback too") };
         let share = format!("{per_cent}%");
@@ -121,8 +122,9 @@ impl Network {
         }
     }
 
-    /// Returns the words to put before a command so that it runs on that side. In a namespace the
-    /// command runs as root if `by_root`, otherwise as an unprivileged user.
+    /// Returns the words to put before a command so that the command runs on that side. In a
+    /// namespace, the command runs as root if `by_root` is true, and otherwise as an unprivileged
+    /// user.
     pub(crate) fn prefix(&self, side: Side, by_root: bool) -> Vec<String> {
         let Self::Namespaces(pair) = self else { return Vec::new() };
         let name = match side {
@@ -135,8 +137,8 @@ impl Network {
         words.map(str::to_owned).collect()
     }
 
-    /// Returns the links of the device. Names loopback explicitly, because the device uses it by
-    /// default only if there is no other interface.
+    /// Returns the names of the device's links, or `None` for the default links. Names loopback
+    /// explicitly, because the device uses loopback by default only if there is no other interface.
     pub(crate) const fn links(&self) -> Option<&'static str> {
         match self {
             Self::Loopback => Some("udp:127.0.0.1,shm"),
@@ -159,12 +161,12 @@ impl Sent {
     /// Returns the traffic sent in a network namespace.
     ///
     /// # Panics
-    /// If the kernel does not report it.
+    /// Panics if the kernel does not report the traffic.
     pub(crate) fn by(namespace: &str) -> Self {
         let shown = ["netns", "exec", namespace, "cat", "/proc/net/snmp"];
         let shown = Command::new("ip").args(shown).output().expect("it was made by this command");
         let text = String::from_utf8_lossy(&shown.stdout).into_owned();
-        // The file has two lines per protocol: names, then values.
+        // The file has two lines for each protocol: a line of names, and a line of values.
         let counter = |protocol: &str, name: &str| {
             let mut lines = text.lines().filter(|line| line.starts_with(protocol));
             let (names, numbers) = (lines.next()?, lines.next()?);

@@ -19,7 +19,8 @@ pub struct Program {
     words: Vec<String>,
     environment: Vec<(String, String)>,
     by_root: bool,
-    /// The libraries to run it with; `None` means the libraries that [`Libraries::built`] builds.
+    /// The libraries with which the program runs; `None` means the libraries that
+    /// [`Libraries::built`] builds.
     libraries: Option<Libraries>,
 }
 
@@ -68,7 +69,7 @@ impl Program {
     /// Starts the program on a side of a network, with the libraries.
     ///
     /// # Panics
-    /// If the operating system cannot start it.
+    /// Panics if the operating system cannot start it.
     pub fn start(&self, network: &Network, side: Side) -> Running {
         let libraries = self.libraries.as_ref().unwrap_or_else(|| Libraries::built());
         let mut variables =
@@ -83,7 +84,7 @@ impl Program {
     /// Starts the program without the libraries.
     ///
     /// # Panics
-    /// If the operating system cannot start it.
+    /// Panics if the operating system cannot start it.
     pub fn start_bare(&self, network: &Network, side: Side) -> Running {
         self.start_with(network, side, &[])
     }
@@ -128,7 +129,8 @@ impl Program {
         let text = Arc::clone(&said);
         let reader = thread::spawn(move || {
             let (mut output, mut part) = (output, [0; 4096]);
-            // The read returns 0 when the last process that has the other end of the pipe ends.
+            // Read until the last process that has the other end of the pipe has ended. The read
+            // then returns 0.
             while let Ok(bytes @ 1..) = output.read(&mut part) {
                 text.lock().expect("no thread panics while holding it").extend(&part[..bytes]);
             }
@@ -174,25 +176,25 @@ impl Running {
     /// Returns the process ID, which is also the process group ID.
     ///
     /// # Panics
-    /// If [`Self::finish`] was called before.
+    /// Panics if [`Self::finish`] was called before.
     pub fn id(&self) -> u32 {
         self.child.as_ref().expect("it was not waited for").id()
     }
 
-    /// Waits until any program in its network namespace listens on a TCP port, or the program has
-    /// ended.
+    /// Waits until a program in the network namespace of this program listens on the TCP port
+    /// `port`, or until this program has ended.
     ///
     /// # Panics
-    /// If that takes longer than 90 s.
+    /// Panics if that takes longer than 90 s.
     pub fn wait_for_listener(&mut self, port: u16) {
         self.wait_for_port(port, "tcp", "0A");
     }
 
-    /// Waits until any program in its network namespace has bound a UDP port, or the program has
-    /// ended.
+    /// Waits until a program in the network namespace of this program has bound the UDP port
+    /// `port`, or until this program has ended.
     ///
     /// # Panics
-    /// If that takes longer than 90 s.
+    /// Panics if that takes longer than 90 s.
     pub fn wait_for_datagrams(&mut self, port: u16) {
         self.wait_for_port(port, "udp", "07");
     }
@@ -200,18 +202,18 @@ impl Running {
     /// Waits until the program listens on a port of the connection manager, or has ended.
     ///
     /// # Panics
-    /// If that takes longer than 90 s.
+    /// Panics if that takes longer than 90 s.
     pub fn wait_for_manager_port(&mut self, port: u16) {
         self.wait_for_port(port, "udp", "07");
-        // Also waits for the slot of queue-pair numbers, because the device listens only after it
-        // has a slot.
+        // Also wait until the device has a slot, which is a range of queue-pair numbers. The device
+        // listens only after it has a slot.
         self.wait_until("does not listen", Self::has_slot);
     }
 
     /// Waits until the program has printed `wanted`, or has ended.
     ///
     /// # Panics
-    /// If that takes longer than 90 s.
+    /// Panics if that takes longer than 90 s.
     pub fn wait_for_output(&mut self, wanted: &str) {
         self.wait_until("does not say what is waited for", |running| {
             let said = running.said.lock().expect("no thread panics while holding it");
@@ -225,14 +227,14 @@ impl Running {
         });
     }
 
-    /// Returns whether the UDP port of a slot of queue-pair numbers is bound in its network
-    /// namespace.
+    /// Returns whether a device has a slot (a range of queue-pair numbers) in the program's network
+    /// namespace: whether the UDP port of a slot is bound there.
     fn has_slot(&self) -> bool {
         self.sockets("udp").any(|(at, _)| at >= 0xf000)
     }
 
-    /// Returns the ports bound in its network namespace, and their states in the form that the
-    /// kernel prints.
+    /// Returns the ports that are bound in the program's network namespace. Each port has its state
+    /// in the form that the kernel prints.
     fn sockets(&self, protocol: &str) -> impl Iterator<Item = (u16, String)> + use<> {
         let table = format!("/proc/{}/net/{protocol}", self.id());
         let tables = [format!("{table}6"), table];
@@ -251,7 +253,7 @@ impl Running {
     /// with the text `what`.
     ///
     /// # Panics
-    /// If the wait takes longer than 90 s.
+    /// Panics if the wait takes longer than 90 s.
     pub fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         while !is_so(self) {
             if self.has_ended() {
@@ -268,11 +270,11 @@ impl Running {
             .is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
     }
 
-    /// Sends a signal, by its name, to the process group.
+    /// Sends the signal with this name to the program's process group.
     pub fn signal(&self, name: &str) {
         let group = format!("-{}", self.id());
         let kill = Command::new("kill").args([&format!("-{name}"), "--", &group]).output();
-        // The process may have ended already.
+        // Ignore errors: the process may have ended already.
         drop(kill);
     }
 
@@ -282,7 +284,8 @@ impl Running {
         self.finish()
     }
 
-    /// Waits until the program ends, at most 90 s after its start.
+    /// Waits until the program ends. If the program runs longer than 90 s, kills it and counts it
+    /// as failed.
     pub fn finish(self) -> Finished {
         self.finish_within(LIMIT)
     }
@@ -291,7 +294,7 @@ impl Running {
     /// it as failed.
     ///
     /// # Panics
-    /// If its output cannot be read.
+    /// Panics if the output of the program cannot be read.
     pub fn finish_within(mut self, limit: Duration) -> Finished {
         while !self.has_ended() && self.started.elapsed() < limit {
             thread::sleep(LOOK);
@@ -333,14 +336,14 @@ pub struct Finished {
     pub status: ExitStatus,
     /// Whether the test killed the program because it took too long.
     pub is_late: bool,
-    /// Its standard output and standard error.
+    /// The program's standard output and standard error.
     pub output: String,
-    /// How long it ran.
+    /// How long the program ran.
     pub took: Duration,
 }
 
 impl Finished {
-    /// Returns whether it exited with status 0 and was not killed.
+    /// Returns whether the program exited with status 0 and was not killed.
     pub fn is_success(&self) -> bool {
         self.status.success() && !self.is_late
     }
@@ -348,7 +351,7 @@ impl Finished {
     /// Returns the output.
     ///
     /// # Panics
-    /// If the program failed.
+    /// Panics if the program failed.
     #[track_caller]
     pub fn expect_success(&self) -> &str {
         assert!(self.is_success(), "{self}");
@@ -370,7 +373,7 @@ impl std::fmt::Display for Finished {
 /// Checks that server and client both succeeded.
 ///
 /// # Panics
-/// If one of them failed; the message has the output of both.
+/// Panics if the server or the client failed. The message contains the output of both.
 #[track_caller]
 pub fn expect_both(ended: &[Finished; 2]) {
     let [server, client] = ended;
@@ -380,7 +383,7 @@ pub fn expect_both(ended: &[Finished; 2]) {
 /// Longest run of a program; long enough for a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Time after which a server is killed if its client has failed.
+/// Time that a server has to end by itself after its client has failed. Then the test kills it.
 const PARTING: Duration = Duration::from_secs(2);
 
 /// Time between two checks of a process.

@@ -41,13 +41,13 @@ impl Hosts {
     /// process may not create namespaces.
     ///
     /// # Panics
-    /// If the temporary folder cannot be written.
+    /// Panics if the temporary folder cannot be written.
     pub fn two() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let Network::Namespaces(pair) = Network::namespaces()? else { return None };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // The name is short because launchers create sockets there, and paths of sockets have a
-        // short limit.
+        // The name is short because launchers create sockets in this folder, and paths of sockets
+        // have a short limit.
         let folder = env::temp_dir().join(format!("ranks-{}-{number}", process::id()));
         let hosts = Self { pair, folder };
         fs::create_dir_all(&hosts.folder)
@@ -67,7 +67,7 @@ impl Hosts {
     /// Returns the traffic that each host has sent so far.
     ///
     /// # Panics
-    /// If the kernel does not report the traffic.
+    /// Panics if the kernel does not report the traffic.
     pub fn sent(&self) -> [Sent; 2] {
         [self.pair.client(), self.pair.server()].map(Sent::by)
     }
@@ -77,7 +77,7 @@ impl Hosts {
     /// `ethernot run` ([`over_us`]).
     ///
     /// # Panics
-    /// If the operating system cannot start the launcher.
+    /// Panics if the operating system cannot start the launcher.
     pub fn start(
         &self,
         launcher: &Launcher,
@@ -107,7 +107,7 @@ impl Hosts {
     /// Starts a command on the launchers' host.
     ///
     /// # Panics
-    /// If the operating system cannot start the command.
+    /// Panics if the operating system cannot start the command.
     pub fn start_on_first(&self, command: &Program) -> Running {
         command.start_behind(self.on(0))
     }
@@ -193,7 +193,7 @@ impl Hosts {
             let Ok(shown) = shown else { continue };
             let pids = String::from_utf8_lossy(&shown.stdout).into_owned();
             for pid in pids.split_whitespace() {
-                // The process may have ended already.
+                // Ignore errors: the process may have ended already.
                 drop(Command::new("kill").args(["-KILL", pid]).output());
             }
         }
@@ -217,8 +217,8 @@ impl Launcher {
         let places = format!("{first}:{half},{second}:{half}");
         let stand_in = hosts.stand_in().display().to_string();
         match self {
-            // With this option daemons remain children of the launcher, so that they end when the
-            // launcher ends.
+            // With `--leave-session-attached`, daemons remain children of the launcher, so that
+            // they end when the launcher ends.
             Self::OpenMpi4(path) => (
                 path.clone(),
                 format!(

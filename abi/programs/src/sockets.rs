@@ -62,7 +62,7 @@ impl<'a> Stage<'a> {
     /// library was not built.
     ///
     /// # Panics
-    /// If the folder cannot be created.
+    /// Panics if the folder cannot be created.
     pub fn new(network: &'a Network, loaded: Loaded) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if loaded != Loaded::Neither {
@@ -108,20 +108,20 @@ impl<'a> Stage<'a> {
     /// Writes a file with this text in the folder, and returns its path.
     ///
     /// # Panics
-    /// If the file cannot be written.
+    /// Panics if the file cannot be written.
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.join(name);
         fs::write(&path, text).expect("a file in a folder of our own");
         path
     }
 
-    /// Finds a TCP port on which no program listens on the server's host.
+    /// Finds a TCP port that no program uses on the server's host.
     ///
     /// # Panics
-    /// If there is no free port.
+    /// Panics if there is no free port.
     pub fn free_port(&self) -> u16 {
-        // A port that is free in the namespace of the test is also free in the server's namespace,
-        // because no program listens there.
+        // The test looks for a free port in its own namespace. If the server has a separate
+        // namespace, the port is free there too, because only this test uses that namespace.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port that is free");
         listener.local_addr().expect("the address of a listener").port()
     }
@@ -152,14 +152,14 @@ impl<'a> Stage<'a> {
         self.start(program, side).finish()
     }
 
-    /// Returns the words to put before a command so that it runs on that side, with the library if
-    /// that side uses the library.
+    /// Returns the words to put before a command so that the command runs on that side. If the side
+    /// uses the library, the command runs with the library.
     fn words_before(&self, side: Side) -> Vec<String> {
         let mut words = self.network.prefix(side, false);
         if words.is_empty() && nix::unistd::geteuid().is_root() {
             words.extend(UNPRIVILEGED.map(str::to_owned));
         }
-        // Programs look for files in the home folder, but the unprivileged user has none.
+        // Set a home folder: programs look for files there, but the unprivileged user has none.
         words.extend(["env".to_owned(), format!("HOME={}", self.folder.display())]);
         if let (true, Some(library)) = (self.loaded.is_on(side), library()) {
             let counters = self.counters_folder(side);
@@ -185,7 +185,8 @@ impl<'a> Stage<'a> {
         let mut sum = Counters::default();
         let Ok(files) = fs::read_dir(self.counters_folder(side)) else { return sum };
         for file in files.flatten() {
-            // While a process replaces a file, the file is missing for a moment.
+            // Skip a missing file: while a process replaces a file, the file is missing for a
+            // moment.
             let Ok(text) = fs::read_to_string(file.path()) else { continue };
             let Ok(value) = serde_json::from_str::<Value>(&text) else { continue };
             sum.add(&value);
@@ -198,7 +199,8 @@ impl<'a> Stage<'a> {
     /// TCP, because the peer does not answer.
     ///
     /// # Panics
-    /// If the counters do not agree with this within the time that processes take to write them.
+    /// Panics if the counters do not show this path within the time that processes take to write
+    /// them.
     #[track_caller]
     pub fn expect_path(&self) {
         self.expect_counted(Self::wrong_path);
@@ -218,11 +220,13 @@ impl<'a> Stage<'a> {
     }
 
     /// Checks by the counters that the library has seen connections on each side that has the
-    /// library, but not that they moved. Use this for servers that close a connection immediately,
-    /// because the connection may end before the library decides whether to move it.
+    /// library. Does not check whether the connections moved. Use this function for servers that
+    /// close a connection immediately, because the connection may end before the library decides
+    /// whether to move it.
     ///
     /// # Panics
-    /// If the counters do not agree within the time that processes take to write them.
+    /// Panics if the counters do not show connections within the time that processes take to write
+    /// them.
     #[track_caller]
     pub fn expect_seen(&self) {
         self.expect_counted(|stage| {
@@ -248,7 +252,7 @@ impl<'a> Stage<'a> {
     /// Checks that connections have returned to TCP on both sides.
     ///
     /// # Panics
-    /// If no connection has returned within a minute.
+    /// Panics if no connection has returned within a minute.
     #[track_caller]
     pub fn expect_home(&self) {
         let since = Instant::now();
@@ -263,7 +267,9 @@ impl<'a> Stage<'a> {
         let [server, client] = [Side::Server, Side::Client].map(|side| self.counters(side));
         let is_right = match self.loaded {
             Loaded::Neither => true,
-            // Another process of the host may have bound the UDP port of the rendezvous socket.
+            // To move a connection, the library must bind the UDP port with the number of the
+            // connection's TCP port. If another process has bound this UDP port, the connection
+            // stays on TCP.
             Loaded::Both => {
                 (server.moved > 0 && client.moved > 0) || client.had_no_rendezvous_socket()
             }
@@ -341,7 +347,7 @@ fn library() -> Option<&'static Path> {
 /// Creates a folder that every user may write to.
 ///
 /// # Panics
-/// If the folder cannot be created.
+/// Panics if the folder cannot be created.
 pub(crate) fn make_open_folder(folder: &Path) {
     fs::create_dir_all(folder).expect("a folder below that of temporary files");
     fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("a folder of our own");
@@ -349,7 +355,8 @@ pub(crate) fn make_open_folder(folder: &Path) {
 
 const LIBRARY_NAME: &str = "libethernot-sockets.so";
 
-/// Runs a command as an unprivileged user. Servers that run as root switch to another user.
+/// Words before a command that make it run as an unprivileged user. A server that was started as
+/// root would itself switch to another user.
 const UNPRIVILEGED: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 /// Time limit for counters to be written: processes write them once a second.

@@ -24,7 +24,7 @@ pub struct Subject<'a> {
 enum When {
     /// Immediately, so that connections move during the test case.
     Early,
-    /// After about the traffic that makes a connection move by default.
+    /// After about as much traffic as a connection needs to move by default.
     Halfway,
     /// After enough traffic for connections to have moved.
     Late,
@@ -35,17 +35,17 @@ impl Subject<'_> {
     /// connection, and once after it has moved.
     ///
     /// # Panics
-    /// If a run fails or the outputs differ.
+    /// Panics if a run fails or the outputs differ.
     #[track_caller]
     pub fn compare(&self, network: &Network) {
         self.compare_when(network, "always", &[When::Early, When::Late]);
     }
 
-    /// Compares like [`Self::compare`], but with the default rules: a connection moves only if a move
-    /// makes it faster.
+    /// Compares like [`Self::compare`], but with the default rules: a connection moves only if it
+    /// becomes faster by a move.
     ///
     /// # Panics
-    /// If a run fails or the outputs differ.
+    /// Panics if a run fails or the outputs differ.
     #[track_caller]
     pub fn compare_by_default(&self, network: &Network) {
         self.compare_when(network, "when-it-pays", &[When::Halfway, When::Late]);
@@ -83,7 +83,8 @@ impl Subject<'_> {
         let port = stage.free_port();
         let warm_ms = match when {
             When::Early => 0,
-            // Server and client exchange one message and its answer per millisecond.
+            // The numbers are milliseconds. In each millisecond, server and client exchange a
+            // message and its answer.
             When::Halfway => 24,
             When::Late => 50,
         };

@@ -18,7 +18,7 @@ pub struct Documents {
 pub struct Document {
     /// Name of the file, and last part of its URL.
     pub name: String,
-    /// Its content.
+    /// Content of the file.
     pub bytes: Vec<u8>,
 }
 
@@ -26,7 +26,7 @@ impl Documents {
     /// Writes documents of these sizes, each with different content.
     ///
     /// # Panics
-    /// If a document cannot be written.
+    /// Panics if a document cannot be written.
     pub fn of_sizes(stage: &Stage<'_>, sizes: &[usize]) -> Self {
         let [folder, fetched] = ["documents", "fetched"].map(|name| stage.folder().join(name));
         crate::sockets::make_open_folder(&folder);
@@ -58,7 +58,7 @@ impl Documents {
     /// Checks that each document was fetched unchanged, then removes the fetched copies.
     ///
     /// # Panics
-    /// If a document is missing or differs.
+    /// Panics if a document is missing or differs.
     #[track_caller]
     pub fn expect_fetched(&self, said: &dyn std::fmt::Display) {
         for document in &self.all {
@@ -73,13 +73,12 @@ impl Documents {
 }
 
 impl Document {
-    /// Creates a document of `bytes` bytes, in which no sequence of bytes repeats, also not in
-    /// other documents.
+    /// Creates a document of `bytes` pseudo-random bytes. No long sequence of bytes occurs twice in
+    /// this document, or in two documents.
     fn of_size(bytes: usize) -> Self {
         let mut state = bytes as u64 ^ 0x9e37_79b9_7f4a_7c15;
         let mut next = || {
-            // xorshift64 makes bytes without repetitions, so that the test detects a lost or
-            // repeated part.
+            // xorshift64 does not repeat sequences, so the test detects a lost or repeated part.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
@@ -93,8 +92,8 @@ impl Document {
 /// Checks that bytes are as expected.
 ///
 /// # Panics
-/// If the bytes differ. The message contains the position of the first difference. It does not
-/// contain the bytes, because there may be megabytes of them.
+/// Panics if the bytes differ. The message contains the position of the first difference. It does
+/// not contain the bytes, because there may be megabytes of them.
 #[track_caller]
 fn expect_equal(name: &str, bytes: &[u8], expected: &[u8]) {
     let place = bytes.iter().zip(expected).position(|(one, other)| one != other);

@@ -9,7 +9,7 @@ use crate::sockets_documents::Documents;
 /// A server of static documents.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HttpServer {
-    /// Apache with a process for each connection, and this number of processes.
+    /// Apache with a process for each connection. The value is the number of processes.
     ApachePrefork(u32),
     /// Apache with one thread per connection.
     ApacheWorker,
@@ -175,7 +175,7 @@ impl HttpClient {
     /// Fetches all documents and compares them with the originals.
     ///
     /// # Panics
-    /// If a document differs or is missing.
+    /// Panics if a document differs or is missing.
     #[track_caller]
     pub fn fetch(self, stage: &Stage<'_>, documents: &Documents, port: u16) {
         let script = |program: &str, name: &str, text: &str| {
@@ -226,8 +226,8 @@ fn wrk(stage: &Stage<'_>, documents: &Documents, port: u16) {
         let program = program.argument(&documents.folder().join(&document.name).display());
         let ended = stage.run(&program, Side::Client);
         let said = ended.expect_success();
-        // Within a second few large documents arrive, or none. So for large documents this checks
-        // only that no document is wrong.
+        // `wrk` runs for a second, in which it may receive no large document. So for large
+        // documents, check only that no document is wrong.
         let is_right = said.contains(" wrong 0 failed 0") && !said.contains("right 0 ");
         assert!(is_right || document.bytes.len() >= LARGE && said.contains(" wrong 0 "), "{ended}");
     }

@@ -114,7 +114,7 @@ fn an_interrupted_bench_verbs_leaves_no_rank_of_mpi() {
     running.wait_until("starts no ranks of MPI", |_| ranks() >= 2);
     running.signal("INT");
     assert_eq!(running.finish().status.code(), Some(130));
-    // A killed process takes a moment to end, so this checks repeatedly.
+    // A killed process takes a moment to end, so check repeatedly.
     assert!((0..100).any(|_| ranks() == 0));
 }
 
@@ -151,7 +151,8 @@ fn availability_has_a_curve_of_each_method_and_carrier() {
     assert!(curve("post-work-wait-65536-edge0").wait_ratio.is_some());
     let polling = curve("polling-65536-edge0");
     assert!(polling.half_bandwidth.is_some() && polling.ratios[0].to == "tcp", "{polling:?}");
-    // If the machine has one processor, both hosts share it.
+    // If the machine has one processor, both hosts share it, so the report has no times of each
+    // host.
     if report.pinned_to.is_some() {
         let accounting = availability.accounting.expect("hosts have a CPU each");
         let points: usize = availability.curves.iter().map(|curve| curve.points.len()).sum();

@@ -1,5 +1,5 @@
-//! `comb`: its two methods over the edge and over TCP, where the program compares all bytes; and
-//! its behaviour on errors.
+//! Runs the two methods of `comb` over the edge and over TCP, and checks what it does on errors. In
+//! most runs, `comb` compares all bytes that it transfers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -198,7 +198,8 @@ fn a_server_that_keeps_serving_outlives_a_client_that_dies() {
         client.signal("KILL");
         drop(client);
         let words = format!("--over {over} --sizes 1K --intervals 1K --seconds 0.01");
-        // The server may serve the killed client until it notices that this client is gone.
+        // Retry, because the server may serve the killed client until it notices that this client
+        // is gone.
         let ended =
             (0..10).map(|_| ask(&program, port, &words, &network)).find(Finished::is_success);
         assert!(ended.is_some(), "no client is served after the death of the first");

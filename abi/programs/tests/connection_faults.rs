@@ -127,7 +127,7 @@ fn connecting_to_an_address_without_a_host_fails() {
     let asked = Program::new(&client.display().to_string(), &words).run(&network, Side::Client);
     assert!(!asked.is_success() && !asked.is_late, "{asked}");
     assert!(asked.output.contains("RDMA_CM_EVENT_UNREACHABLE (status -110)"), "{asked}");
-    // Without a route the address cannot be resolved.
+    // Without a route the address cannot be resolved, so the program must fail.
     let asked = Program::new(&client.display().to_string(), "idle 192.0.2.99 7471");
     let asked = asked.run(&network, Side::Client);
     assert!(!asked.is_success() && !asked.is_late, "{asked}");

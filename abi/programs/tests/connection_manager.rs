@@ -50,7 +50,7 @@ fn mckey() {
     if !are_installed(&["mckey"]) {
         return;
     }
-    // Each side binds its own address.
+    // Use namespaces, because each side binds its own address.
     let Some(network) = Network::namespaces() else { return };
     let address = network.server_address();
     let receives = Program::new("mckey", &format!("-m 239.83.2.1 -b {address} -C 10"));
@@ -151,8 +151,8 @@ fn left_by(port: u16, connections: u32) -> Option<(i64, i64)> {
 fn three_hundred_connections_leave_no_descriptor() {
     if let Some((descriptors, kib)) = left_by(23_100, 300) {
         assert_eq!(descriptors, 0);
-        // A queue pair that is not released takes more than 16 KiB. The bound is not zero, because
-        // tables never shrink.
+        // If queue pairs were not released, each connection would take more than 16 KiB. The bound
+        // of 8 KiB for each connection allows for tables, which never shrink.
         assert!(kib < 300 * 8, "{kib} KiB");
     }
 }
@@ -244,7 +244,7 @@ fn a_connected_program_learns_that_its_peer_was_killed() {
         let server = Program::new("rping", &format!("-s -a {address} -p 23090 -v"));
         let mut running = server.start(&network, Side::Server);
         running.wait_for_manager_port(23_090);
-        // The client runs until it is killed.
+        // The client never exits, so the test kills it.
         let client = Program::new("rping", &format!("-c -a {address} -p 23090"));
         let client = client.start(&network, Side::Client);
         running.wait_for_output("rdma-ping-1:");

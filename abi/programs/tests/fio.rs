@@ -60,12 +60,12 @@ fn messages_are_verified() {
         let ended = [server.finish(), client];
         expect_both(&ended);
         assert!(ended[0].output.contains("issued rwts: total=256,0,0,0"), "{}", ended[0]);
-        // Sends bytes that do not match, to show that the verification reports wrong bytes.
+        // Send bytes that do not match, to show that the verification reports wrong bytes.
         let server = receiver(&network, 24_111, "--verify=crc32c");
         let client = sender(&network, 24_111, "--verb=send").start(&network, Side::Client);
         let receiver = server.finish();
         assert!(receiver.output.contains("verify: bad"), "{receiver}");
-        // The sender waits forever for the failed work requests.
+        // The sender waits forever for the failed work requests, so kill it.
         drop(client);
     }
 }

@@ -71,7 +71,9 @@ fn chooses_by_itself(launcher: Option<Launcher>, compiler: &Path, tag: &str) {
     for (before, after) in before.into_iter().zip(hosts.sent()) {
         let sent = after - before;
         // If the device carries all messages of ranks, TCP carries only messages of launchers and
-        // output of ranks. Datagrams sent in one batch count as one.
+        // output of ranks, so there are fewer segments than datagrams. The true number of datagrams
+        // may be even higher than the counted number, because datagrams sent in one batch count as
+        // one.
         assert!(sent.datagrams > sent.segments, "{sent:?} {ended}");
     }
 }
@@ -131,8 +133,8 @@ fn a_launcher_with_a_setting_for_its_daemons_keeps_it() {
     let command = over_us(OPTIONS, &command).variable("OTHER", "1");
     let said = hosts.start_on_first(&command).finish();
     assert_eq!(said.expect_success().matches("device edge7 and 1").count(), 2, "{said}");
-    // If the user has set the command that starts daemons, `ethernot run` does not replace it. So
-    // the other host has no device.
+    // If the user has set the command that starts daemons, `ethernot run` does not replace this
+    // command. So only the rank on the first host has the device.
     let command = command.variable("OMPI_MCA_orte_launch_agent", "orted");
     let said = hosts.start_on_first(&command).finish();
     assert_eq!(said.expect_success().matches("device edge7 and 1").count(), 1, "{said}");

@@ -53,8 +53,8 @@ fn endpoints_close_that_share_a_queue_of_receives() {
     let ended = fi_pingpong_with(&network, Side::Client, 25_050, ENDPOINTS[1], "", &shared);
     expect_both(&ended);
     for ended in ended {
-        // If `fi_pingpong` cannot close an object, it prints an error but still exits with status
-        // 0.
+        // Check the output too: if `fi_pingpong` cannot close an object, it prints an error but
+        // still exits with status 0.
         assert!(!ended.output.contains("[error]"), "{ended}");
     }
 }

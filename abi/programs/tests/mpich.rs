@@ -27,8 +27,8 @@ fn over_ucx() -> Option<Mpi> {
     of_wheel("-genv UCX_LOG_LEVEL info")
 }
 
-/// Returns Debian's MPICH. Its UCX may use shared memory between processes of one host, even if it
-/// is set to TCP.
+/// Returns Debian's MPICH. Even if `UCX_TLS` selects TCP, its UCX may use shared memory between
+/// processes of one host.
 fn of_debian() -> Option<Mpi> {
     are_installed(&["mpiexec.mpich", "mpicc.mpich"]).then(|| Mpi {
         name: "mpich",
@@ -72,5 +72,5 @@ fn speeds_of_mpi() {
     println!("figure: alltoall of 4 ranks against TCP (mpich): {alltoall:.3}");
 }
 
-/// Number of speed measurements over the device, and of those over TCP.
+/// Number of speed measurements over the device. There are as many measurements over TCP.
 const TURNS: usize = 5;

@@ -6,8 +6,9 @@ use programs::{
     fi_pingpong_with, over_us,
 };
 
-/// Returns Debian's Open MPI, which chooses the device by default. Debian's build lacks the
-/// component that implements one-sided operations by messages. TCP would need this component too.
+/// Returns Debian's Open MPI, which chooses the device by default. Debian disables the component
+/// `pt2pt`, which performs one-sided operations by messages. The options enable this component for
+/// the device and for TCP.
 fn open_mpi() -> Option<Mpi> {
     are_installed(&["mpirun.openmpi", "mpicc.openmpi"]).then(|| Mpi {
         name: "openmpi",
@@ -29,7 +30,7 @@ const YIELDING: &str = "--mca mpi_yield_when_idle 1";
 /// Faults of the links.
 const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.05";
 
-/// Number of speed measurements over the device, and of those over TCP.
+/// Number of speed measurements over the device. There are as many measurements over TCP.
 const TURNS: usize = 5;
 
 #[test]

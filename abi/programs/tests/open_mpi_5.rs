@@ -16,8 +16,8 @@ fn open_mpi(us: &str) -> Option<Mpi> {
 
 #[test]
 fn results_over_ucx_are_those_over_tcp() {
-    // With a strong fence, UCX reads a key that UCX itself has marked as invalid, on all kinds of
-    // devices except one. A weak fence avoids this.
+    // On all kinds of devices except one, a strong fence of UCX reads memory of the peer with a key
+    // that UCX itself has marked as invalid. This read fails. A weak fence does not read.
     let us = "--mca pml ucx --mca osc ucx -x UCX_FENCE_MODE=weak -x UCX_LOG_LEVEL=info";
     if let Some(mpi) = open_mpi(us) {
         mpi.expect_same_as_over_tcp(&["all"], "tag(rc_verbs/edge0:1)", true);

@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> String {
 fn programs_run(root: &CleanRoot, command: &str, port: u16) {
     let network = Network::Loopback;
     let run = |arguments: &str| {
-        // Names loopback explicitly, because the device uses it by default only if there is no
+        // Name loopback explicitly, because the device uses loopback by default only if there is no
         // other interface.
         root.program(&format!("{command} run --links udp:127.0.0.1,shm -- {arguments}"))
     };
@@ -78,8 +78,8 @@ fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
         root.copy_libraries_of(file);
     }
     programs_run(&root, "ethernot", 23_400);
-    // Installs over existing files. The installation must replace each program as a whole, instead
-    // of overwriting it.
+    // Install over existing files. The installation must replace each file by a new file, because
+    // a running program still uses the content of the old file.
     let again = done(&["install", "--debug", "--destdir", &destination]);
     assert_eq!(again, installed);
     // Remove the files with the commands that `install` printed.

@@ -1,5 +1,5 @@
-//! `iwarp-perf` and `tcp-perf`: every test of the two programs, where the programs compare all
-//! bytes; and their behaviour on errors.
+//! Runs every test of `iwarp-perf` and `tcp-perf`, and checks what they do on errors. In most runs,
+//! the programs compare all bytes that they transfer.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -213,7 +213,7 @@ fn a_peer_that_is_silent_for_20_s_is_given_up() {
     });
 }
 
-/// A stranger that connects to the port, such as a scanner, sends arbitrary bytes and leaves.
+/// A stranger connects to the port, sends arbitrary bytes and disconnects, like a port scanner.
 #[test]
 fn bytes_of_strangers_end_no_server_that_keeps_serving() {
     let Some(program) = built("tcp-perf") else { return };
@@ -229,7 +229,7 @@ fn bytes_of_strangers_end_no_server_that_keeps_serving() {
                 fill.unwrap_or(random as u8)
             });
             let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
-            // The server may have closed the connection already.
+            // Ignore errors: the server may have closed the connection already.
             let _refused = stranger.write_all(&bytes.collect::<Vec<u8>>());
         }
     }
@@ -250,7 +250,8 @@ fn a_server_that_keeps_serving_outlives_a_client_that_dies() {
         client.wait_for_output("CPU %");
         client.signal("KILL");
         drop(client);
-        // The server may serve the killed client until it notices that this client is gone.
+        // Retry, because the server may serve the killed client until it notices that this client
+        // is gone.
         let ended = (0..10)
             .map(|_| ask(&program, port, "--sizes 8 --window 1 --iterations 3 --runs 1", &network))
             .find(Finished::is_success);

@@ -3,7 +3,7 @@
 
 use programs::{Network, Program, Side, build_client};
 
-/// Runs a test client on both networks, all of it on one side.
+/// Runs a test client on both networks. All processes of the client run on one side.
 fn run(client: &str, arguments: &str) {
     let Some(client) = build_client(client) else { return };
     let client = client.display().to_string();

@@ -18,10 +18,11 @@ fn runs(port: u16, tests: &[&str]) {
             let said = client.expect_success();
             let figures = ["latency", "bw", "msg_rate"];
             assert!(figures.iter().any(|figure| said.contains(&format!("{figure} "))), "{client}");
-            // qperf exits with status 0 even if the other side reports errors.
+            // Check the output too: qperf exits with status 0 even if the other side reports
+            // errors.
             assert!(!said.contains("failed") && !said.contains("server:"), "{client}");
         }
-        // The server never exits.
+        // The server never exits, so kill it.
         drop(server);
     }
 }

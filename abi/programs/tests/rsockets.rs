@@ -106,7 +106,7 @@ fn rcopy() {
         client.expect_success();
         assert!(fs::read(&to).expect("the copy") == bytes, "the copy differs");
         fs::remove_file(&to).expect("the copy");
-        // The server never exits.
+        // The server never exits, so kill it.
         drop(server);
     }
 }
@@ -128,7 +128,7 @@ fn udpong() {
             let client = client.run(&network, Side::Client);
             let said = client.expect_success();
             assert!(said.contains("custom"), "{said}");
-            // The server never exits.
+            // The server never exits, so kill it.
             drop(server);
         }
     }

@@ -49,7 +49,7 @@ fn reload_nginx(loaded: Loaded) -> Option<()> {
     let port = stage.free_port();
     let running = HttpServer::Nginx.start(&stage, &documents, port);
     let address = format!("http://{}:{port}/", stage.address());
-    // Starts a slow fetch, which lasts longer than the reloads. nginx must not end the worker that
+    // Start a slow fetch, which lasts longer than the reloads. nginx must not end the worker that
     // serves this fetch before the fetch has ended.
     let place = documents.fetched().join("size-16777216");
     let slow = Program::new("curl", "--silent --show-error --fail --limit-rate 6M -o");
@@ -127,7 +127,7 @@ fn redis_saves_under_load() {
         };
         for _ in 0..3 {
             thread::sleep(Duration::from_millis(300));
-            // If the server is already saving, it refuses the request. The test ignores this.
+            // Ignore the answer: if the server is already saving, it refuses the request.
             ask("bgsave");
         }
         for client in clients {

@@ -3,12 +3,13 @@
 
 use programs::{Network, Subject};
 
-/// Test cases of one program whose connections move.
+/// Compares test cases of one program over TCP and with the library. With the library, their
+/// connections must move.
 fn same(program: &str, names: &[&str]) {
     subjects(program, names, true);
 }
 
-/// Test cases whose result does not depend on whether connections move.
+/// Compares like [`same`], but the connections of these test cases need not move.
 fn same_however(program: &str, names: &[&str]) {
     subjects(program, names, false);
 }

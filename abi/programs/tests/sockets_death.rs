@@ -33,8 +33,8 @@ impl<'a> Flow<'a> {
 fn expect_reported(ended: &Finished, since: Instant, loaded: Loaded, figure: &str) {
     let said = ended.expect_success();
     let is_reset = said.contains("ends: ECONNRESET") || said.contains("writing ends: EPIPE");
-    // Without the library, the kernel may close the connection of a dead process with a FIN instead
-    // of a reset.
+    // Without the library, accept the end of the stream instead of a reset, because the kernel may
+    // close the connection of a dead process with a FIN.
     let is_end = loaded == Loaded::Neither && said.contains("ends: end");
     assert!(is_reset || is_end, "{ended}");
     if loaded == Loaded::Both {
@@ -114,9 +114,10 @@ fn a_network_without_datagrams_leaves_connections_to_tcp() {
     }
 }
 
-/// Time in milliseconds after which the library has decided that a peer does not answer, even on a
-/// busy host; an offer is valid for 1 s. If a connection ends before this decision, the library
-/// logs no message about a firewall.
+/// Time in milliseconds for which both sides exchange messages before the test case begins. After
+/// this time, the library has decided that the peer does not answer. The decision takes 1 s on an
+/// idle host, because the library's offer to move a connection is valid for 1 s; on a busy host, it
+/// takes longer. If a connection ends earlier, the library logs no message about a firewall.
 const DECIDED_MS: u32 = 3000;
 
 #[test]

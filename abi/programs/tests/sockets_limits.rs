@@ -75,7 +75,8 @@ fn a_process_with_64_descriptors_moves_as_many_as_half_of_them_carry() {
         let mut rounds = ROUNDS;
         let counters = loop {
             let Some(counters) = served_for(rounds, 10, 64, moving) else { return };
-            // On a busy host all connections may end before the first one has moved.
+            // On a busy host, all connections may end before the first one has moved. Then repeat
+            // the test with more rounds on each connection.
             if counters.moved > 0 || rounds > 16 * ROUNDS {
                 break counters;
             }

@@ -104,7 +104,8 @@ fn a_peer_without_the_library_is_asked_once_for_two_connections() {
     run.expect(0, [&[], &[("no-offer", 2)]]);
     let before = network.sent(Side::Server);
     let Some(run) = Run::of(&network, Loaded::Server, "again", &[LINKS]) else { return };
-    // The first connection may end before the library has decided that the peer does not answer.
+    // The first connection may end before the library has decided that the peer does not answer. It
+    // then stays on TCP for the reason `closed`.
     let server = &run.counters[0];
     let is_silence =
         |(reason, _): &(String, u64)| matches!(reason.as_str(), "closed" | "no-answer");
@@ -139,5 +140,5 @@ fn nothing_moves_if_the_user_says_so() {
 /// The names of both links, which are the same on both hosts.
 const LINKS: (&str, &str) = ("ETHERNOT_SOCKETS_LINKS", "udp:link1,udp:link2");
 
-/// Maximum number of times that the library sends one offer.
+/// Maximum number of times that the library sends one offer to move a connection.
 const OFFERS_MAX: u64 = 10;

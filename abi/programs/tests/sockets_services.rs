@@ -28,8 +28,8 @@ fn with_service(service: Service, loads: &[Loaded], clients: &[Client]) {
             (client.run)(&stage, port);
             running.stop();
             match service {
-                // gmond closes the connection right after its reply, possibly before the library
-                // has decided whether to move it.
+                // Do not expect a move: gmond closes the connection right after its reply, possibly
+                // before the library has decided whether to move the connection.
                 Service::Gmond => stage.expect_seen(),
                 _ => stage.expect_path(),
             }

@@ -20,7 +20,7 @@ impl<'a> Flow<'a> {
     /// Starts both sides of `clients/sockets_silence.c` with this test case.
     ///
     /// # Panics
-    /// If no connection takes the expected path in several attempts.
+    /// Panics if no connection takes the expected path in several attempts.
     fn start(network: &'a Network, loaded: Loaded, kind: &'a str) -> Option<Self> {
         for _ in 0..STARTS {
             let flow = Self::begin(network, loaded, kind)?;
@@ -48,7 +48,7 @@ impl<'a> Flow<'a> {
 
     /// Checks that every byte arrived, and that both sides read the end of the stream.
     fn expect_whole(self) {
-        // SIGTERM ends the work of the side that writes the stream or sends the requests.
+        // Send SIGTERM to the side that writes the stream or sends the requests. It then stops.
         self.side(if self.kind == "up" { Side::Client } else { Side::Server }).signal("TERM");
         for ended in [self.server.finish(), self.client.finish()] {
             ended.expect_success();
@@ -62,7 +62,8 @@ const STARTS: u32 = 5;
 
 const KINDS: [&str; 3] = ["down", "up", "idle"];
 
-/// Longer than the time limit for a silent peer during the set-up of a connection.
+/// A silence that is longer than the time limit for a silent peer during the set-up of a
+/// connection.
 const SHORT: Duration = Duration::from_secs(12);
 
 const LONG: Duration = Duration::from_mins(1);

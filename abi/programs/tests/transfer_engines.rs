@@ -28,7 +28,8 @@ fn uses_the_device(name: &str, program: &str) {
     let side = |role: &str, address: String| {
         let words = [script.display().to_string(), role.into(), address];
         let program = words.iter().fold(Program::new(&python, "-B"), Program::argument);
-        // The wheel's virtual environment uses this user's Python.
+        // The wheel's virtual environment uses this user's Python, which an unprivileged user may
+        // not be able to read. So the program runs as the user of the test.
         over_us("", &program.argument(&place.join("meeting").display())).by_root()
     };
     let client = network.client_address().expect("both sides have an address").to_string();

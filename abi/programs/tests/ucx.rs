@@ -7,8 +7,8 @@ use programs::{
 };
 
 /// Operations of UCX's lower layer that `rc_verbs` supports, each with its kinds of data (`short`,
-/// `bcopy`, `zcopy`). On any device, `rc_verbs` of UCX 1.13 has only 8-byte atomics, and does not
-/// have `swap` and `get` with `short`.
+/// `bcopy`, `zcopy`). On every device, `rc_verbs` of UCX 1.13 lacks atomics of 4 bytes, `swap`,
+/// and `get` with the kind `short`.
 const OF_CONNECTIONS: &[&str] = &[
     "am_lat",
     "am_bw",

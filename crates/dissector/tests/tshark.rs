@@ -1,7 +1,7 @@
 //! Compares the dissector with the decoder. For the same frames, the dissector must report the same
 //! fields as the decoder.
 //!
-//! Skipped, with a message, if `tshark` is not installed.
+//! If `tshark` is not installed, the tests print a message and do nothing.
 
 use std::fs;
 use std::path::PathBuf;
@@ -618,7 +618,7 @@ impl Random {
                 }
             }
         }
-        // Avoids an empty datagram, which tshark does not pass to the dissector.
+        // Avoid an empty datagram, which tshark does not pass to the dissector.
         if bytes.is_empty() {
             bytes.push(1);
         }

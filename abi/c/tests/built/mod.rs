@@ -44,8 +44,8 @@ impl Drop for Server {
     }
 }
 
-/// Runs a compiler on a program or a header. If the compiler does not exist, prints this and
-/// returns false.
+/// Runs a compiler on a program or a header. Returns true if the compiler succeeds. If the compiler
+/// does not exist, prints a message and returns false. Panics if the compiler reports an error.
 pub(crate) fn compiles(compiler: &str, arguments: &[&str]) -> bool {
     let Ok(output) = Command::new(compiler).args(arguments).output() else {
         println!("skipped: there is no compiler `{compiler}`");
