@@ -144,7 +144,8 @@ unsafe fn create(pd: *mut ibv_pd, to: &AddressVectorAttributes) -> Result<*mut i
     Ok(shell::Address::make(ibv_ah { context, pd, handle: handle() }, Address { handle: made }))
 }
 
-/// Returns the path for an answer to a received datagram.
+/// Returns the path for an answer to a received datagram. `wc` is the datagram's completion, and
+/// `grh` is its route header.
 unsafe fn answer(
     context: &verbs::Context,
     port: u8,
@@ -156,7 +157,8 @@ unsafe fn answer(
     if grh.is_null() {
         return invalid("there is no route header");
     }
-    // SAFETY: the caller meets the requirements of this function. The header may be unaligned.
+    // SAFETY: the caller meets the requirements of this function. The header may be unaligned, and
+    // this read needs no alignment.
     let header = unsafe { grh.cast::<[u8; 40]>().read_unaligned() };
     answer_to(context, port, &completion_of(wc), &header)
 }

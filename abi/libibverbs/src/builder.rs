@@ -1,5 +1,4 @@
-//! Work requests that a program builds with calls. The first of these calls is `ibv_wr_start`, the
-//! last one `ibv_wr_complete`.
+//! Work requests that a program builds by calls from `ibv_wr_start` to `ibv_wr_complete`.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -18,22 +17,24 @@ use crate::post::{INLINE_MAX, binding, destination, flags, pieces};
 use crate::shell;
 use crate::turn::CallerTurn;
 
-/// The work requests that a program is building. Only one thread at a time may build work requests.
+/// The work requests that a program is building. Only one thread at a time may build work requests
+/// for a queue pair.
 #[derive(Default)]
 pub(crate) struct Builder {
     turn: CallerTurn,
-    /// Only the thread that holds `turn` accesses it.
+    /// Only the thread that holds the lock `turn` accesses this field.
     batch: UnsafeCell<Batch>,
 }
 
-/// Work requests with their scatter/gather entries and inline bytes. After a batch is posted, the
-/// next batch reuses the memory.
+/// Work requests with their scatter/gather entries and inline bytes. The next batch reuses the
+/// memory of a posted batch.
 #[derive(Default)]
 struct Batch {
     requests: Vec<Request>,
     pieces: Vec<ScatterGather>,
     bytes: Vec<u8>,
-    /// The first error. `ibv_wr_complete` reports it.
+    /// The first error that occurred while the program built the batch. `ibv_wr_complete` reports
+    /// this error.
     failure: Option<Error>,
 }
 
@@ -178,7 +179,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     silent("ibv_wr_start", (), || unsafe {
         let builder = builder(qp)?.1;
         builder.turn.take();
-        // This thread holds the turn now, so no other thread accesses the batch.
+        // This thread holds the lock `turn` now, so no other thread accesses the batch.
         (*builder.batch.get()).clear();
         Ok(())
     });
@@ -186,7 +187,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     // SAFETY: the caller meets the requirements of this function. The calling thread has called
-    // `ibv_wr_start`, so it holds the turn.
+    // `ibv_wr_start`, so it holds the lock `turn`.
     code("ibv_wr_complete", || unsafe {
         let (pair, builder) = builder(qp)?;
         let posted = (*builder.batch.get()).post(pair);
@@ -212,10 +213,10 @@ unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a Pair, &'a Builder), Err
     }
 }
 
-/// Changes the batch. If this fails, stores the error, which `ibv_wr_complete` reports.
+/// Changes the batch. If the change fails, stores the error, which `ibv_wr_complete` reports.
 ///
 /// # Safety
-/// The calling thread must have called `ibv_wr_start` and must hold the turn.
+/// The calling thread must have called `ibv_wr_start`, so that it holds the lock `turn`.
 unsafe fn with(qp: *mut ibv_qp_ex, change: impl FnOnce(&Pair, &mut Batch) -> Result<(), Error>) {
     silent("ibv_wr", (), || {
         // SAFETY: the caller meets the requirements of this function.

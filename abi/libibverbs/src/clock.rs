@@ -1,4 +1,4 @@
-//! The clock of the device. Completion timestamps and `ibv_query_rt_values_ex` use it.
+//! The clock of the device, for completion timestamps and for `ibv_query_rt_values_ex`.
 
 /// Returns the device time in ticks, which are nanoseconds of `CLOCK_MONOTONIC`.
 pub(crate) fn now_ns() -> u64 {

@@ -26,10 +26,11 @@ pub(crate) struct Channel {
 /// The library's state of a completion queue.
 pub(crate) struct Completions {
     pub(crate) queue: Arc<CompletionQueue>,
-    /// A thread that reads completions one by one holds the turn from `ibv_start_poll` to
-    /// `ibv_end_poll`.
+    /// Lock that a thread holds from `ibv_start_poll` to `ibv_end_poll`, because only one thread at
+    /// a time can read completions one by one.
     turn: CallerTurn,
-    /// The completion that the thread is reading. Only the thread that holds `turn` accesses it.
+    /// The completion that the thread which holds `turn` is reading. No other thread accesses this
+    /// field.
     current: UnsafeCell<WorkCompletion>,
 }
 
@@ -147,8 +148,8 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         if init.comp_mask & !(INIT_FLAGS | INIT_PARENT_DOMAIN) != 0 {
             return invalid("unknown attributes of a completion queue");
         }
-        // Reject flags that allow overruns. A queue that has overrun would lose completions without
-        // notice.
+        // Reject the flag that allows overruns, because such a queue would lose completions without
+        // an error.
         if init.comp_mask & INIT_FLAGS != 0 && init.flags & !SINGLE_THREADED != 0 {
             return unsupported("such flags of a completion queue");
         }
@@ -311,8 +312,9 @@ pub(crate) unsafe extern "C" fn poll_cq(
     })
 }
 
-/// Polls completions, at most `N` at once. If a program polls a single completion, a small `N`
-/// avoids the cost of a large buffer.
+/// Polls completions until there is none or `max` were written to `into`. Returns the number of
+/// completions written. Fetches at most `N` completions at once. With a small `N`, a poll for a
+/// single completion does not pay for a large buffer.
 ///
 /// # Safety
 /// There must be room for `max` completions at `into`.
@@ -349,11 +351,11 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll
             return invalid("unknown attributes of a poll");
         }
         ours.turn.take();
-        // SAFETY: this thread holds the turn.
+        // SAFETY: this thread holds the lock `turn`.
         let found = unsafe { advance(queue, ours) };
         if !matches!(found, Ok(true)) {
-            // If a poll finds no completion, the program does not call `ibv_end_poll`. Release the
-            // turn here.
+            // If a poll finds no completion, the program does not call `ibv_end_poll`. So release
+            // the lock here.
             ours.turn.give_back();
         }
         found
@@ -362,7 +364,7 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll
 
 unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the caller meets the requirements of this function. The calling thread has called
-    // `ibv_start_poll`, so it holds the turn.
+    // `ibv_start_poll`, so it holds the lock `turn`.
     quietly(|| unsafe { advance(queue, shell::Completions::ours(queue, "completion queue")?) })
 }
 
@@ -374,7 +376,8 @@ unsafe extern "C" fn end_poll(queue: *mut ibv_cq_ex) {
     });
 }
 
-/// Returns the result of a poll: 0 if it found a completion, `ENOENT` if not, or an error number.
+/// Runs a poll. Returns 0 if it found a completion, `ENOENT` if there is none, or the error number
+/// of a failed poll.
 fn quietly(poll: impl FnOnce() -> Result<bool, Error>) -> c_int {
     let mut is_empty = false;
     let failure = code("ibv_start_poll", || {
@@ -387,7 +390,7 @@ fn quietly(poll: impl FnOnce() -> Result<bool, Error>) -> c_int {
 /// Polls the next completion into `current`. Returns false if there is none.
 ///
 /// # Safety
-/// The calling thread must hold the turn.
+/// The calling thread must hold the lock `turn`.
 unsafe fn advance(queue: *mut ibv_cq_ex, ours: &Completions) -> Result<bool, Error> {
     // SAFETY: the caller meets the requirements of this function.
     let current = unsafe { &mut *ours.current.get() };
@@ -452,7 +455,8 @@ fn c_completion(completion: &WorkCompletion) -> ibv_wc {
     }
 }
 
-/// Returns the fields of a C completion that are needed to answer the datagram.
+/// Returns a completion with those fields of a C completion that are needed to answer the datagram
+/// which the completion reports.
 pub(crate) fn completion_of(c: &ibv_wc) -> WorkCompletion {
     WorkCompletion {
         id: c.wr_id,
@@ -488,11 +492,12 @@ const fn opcode_code(opcode: CompletionOpcode) -> c_int {
     }
 }
 
-/// Number of completions that one poll fetches at once. Programs often poll for this number. The
-/// completions take 16 × 48 B on the stack.
+/// Maximum number of completions that a poll fetches at once. Programs often poll for 16
+/// completions. A buffer for 16 completions takes 16 × 48 B on the stack.
 const POLLED_AT_ONCE: usize = 16;
 
-/// Number of completion vectors. The library does not spread events over vectors, so one is enough.
+/// Number of completion vectors. One is enough, because the library does not distribute events over
+/// vectors.
 pub(crate) const VECTORS: u32 = 1;
 
 /// Values of `IBV_WC_GRH`, `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV`.

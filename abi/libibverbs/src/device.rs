@@ -19,8 +19,9 @@ use crate::{end, operations, shell};
 #[repr(C)]
 pub(crate) struct Device {
     c: ibv_device,
-    /// Other libraries store the operations of the device's driver in this field. Vendor libraries
-    /// compare this pointer with their own drivers. It equals none of them.
+    /// In other implementations of `libibverbs`, this pointer refers to the operations of the
+    /// device's driver. Vendor libraries compare it with their own drivers, so it must differ from
+    /// all of them.
     driver: *const u8,
     index: usize,
     managed: ManagedDevice,
@@ -63,8 +64,8 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *
         }
         list.push(ptr::null_mut());
         let bytes = size_of_val(list.as_slice());
-        // Old programs free the list with `free`, so allocate it with `malloc`. SAFETY: the size is
-        // not 0.
+        // Allocate the list with `malloc`, because old programs free the list with `free`.
+        // SAFETY: the size is not 0.
         let memory = unsafe { libc::malloc(bytes) }.cast::<*mut ibv_device>();
         if memory.is_null() {
             return Err(Error::NoRoom("memory for the list of devices".into()));
@@ -172,8 +173,8 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
     })
 }
 
-/// Implements `ibv_read_sysfs_file`. Generates files of the library's devices. Reads other files
-/// from the host.
+/// Implements `ibv_read_sysfs_file`. Generates the content if the file belongs to a device of this
+/// library. Reads other files from the host.
 ///
 /// # Safety
 /// `folder` and `name` must end with a zero, and `buffer` must have room for `size` bytes.
@@ -211,7 +212,7 @@ pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
-/// Returns the text of a file. The file may belong to the library's devices or to the host.
+/// Returns the text of a file, which may belong to a device of this library or to the host.
 fn read(path: &str) -> Result<String, Error> {
     if let Some(text) = sysfs::file(&files(path)?, path) {
         return Ok(text);
@@ -222,7 +223,7 @@ fn read(path: &str) -> Result<String, Error> {
     })
 }
 
-/// Returns the devices of this process. Each has its C structure.
+/// Returns the devices of this process, each with its C structure.
 pub(crate) fn all() -> Result<Vec<(*mut ibv_device, ManagedDevice)>, Error> {
     // SAFETY: devices are never freed.
     let pair = |device: &*mut Device| (device.cast(), unsafe { &**device }.managed.clone());
@@ -231,8 +232,9 @@ pub(crate) fn all() -> Result<Vec<(*mut ibv_device, ManagedDevice)>, Error> {
 
 /// Returns all files of all devices, for a look-up of `path`.
 ///
-/// If the path contains `counters`, the files contain the current counters. These come from the
-/// threads that drive the devices, which takes longer. For other paths, all counters are 0.
+/// If the path contains `counters`, the files contain the current counters. This takes longer,
+/// because the threads that drive the devices must read the counters. For other paths, all counters
+/// are 0.
 pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::SysfsEntry)>, Error> {
     let mut files = Vec::new();
     for &device in &devices()?.devices {
@@ -294,8 +296,8 @@ pub(crate) fn report_failure() {
 
 /// Returns the devices of this process. Creates them on first use.
 ///
-/// After a fork, the child never frees the devices of the parent. A thread of the parent may have
-/// been using them during the fork.
+/// After a fork, the child never frees the devices of the parent, because a thread of the parent
+/// may have been using them during the fork.
 fn devices() -> Result<&'static Devices, Error> {
     let process = std::process::id();
     let known = DEVICES.load(Ordering::Acquire);
@@ -311,11 +313,13 @@ fn devices() -> Result<&'static Devices, Error> {
     let fresh = Box::into_raw(Box::new(Devices { process, devices }));
     let stored = DEVICES.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
     // If another thread has stored its devices first, use those devices. The devices created here
-    // stay unused. SAFETY: the library never frees devices.
+    // stay unused.
+    // SAFETY: the library never frees devices.
     Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
 }
 
-/// Logs an error in the settings. Otherwise the user would not learn why there are no devices.
+/// Logs an error that was found in the settings, because otherwise the user would not learn why
+/// there are no devices.
 fn report(error: &Error) {
     say(LogLevel::Error, &error.to_string());
 }
@@ -335,8 +339,8 @@ fn make(index: usize, managed: ManagedDevice) -> *mut Device {
     Box::into_raw(Box::new(Device { c, driver: &raw const DRIVER, index, managed }))
 }
 
-/// Copies a text to an array of `N` bytes. If the text is too long, cuts it, so that there is room
-/// for the final zero.
+/// Copies a text to an array of `N` bytes. If the text is too long, cuts it. The array always ends
+/// with a zero.
 pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     let mut room = [0; N];
     for (place, byte) in room.iter_mut().take(N.saturating_sub(1)).zip(text.bytes()) {

@@ -165,10 +165,11 @@ unsafe extern "C" fn copy_from(
     })
 }
 
-/// Maximum size of one allocation: 1 MiB. Devices with such memory have less.
+/// Maximum size of one allocation: 1 MiB. Network adapters with device memory have less.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// Offsets and lengths must be multiples of 4 bytes, as on devices with such memory.
+/// Offsets and lengths must be multiples of this number of bytes, like on network adapters with
+/// device memory.
 const WORD: usize = 4;
 
 /// Base-2 logarithm of the largest alignment: a 2 MiB page.

@@ -1,5 +1,5 @@
-//! Sends pending work before the process ends with `_exit`. `libethernot_paths.so` intercepts
-//! `_exit`. The program loads `libethernot_paths.so` before the C library.
+//! Sends pending work before the process ends with `_exit`. The preloaded library
+//! `libethernot_paths.so` intercepts `_exit`, and calls a function that this module registers.
 
 use std::ffi::{CStr, c_void};
 use std::panic::catch_unwind;
@@ -19,8 +19,8 @@ pub(crate) fn announce() {
         }
         // SAFETY: the function with this name has this type.
         let set = unsafe { std::mem::transmute::<*mut c_void, SetBeforeEnd>(found) };
-        // SAFETY: the function is in this library, which is never unloaded. The function only
-        // waits, so a signal handler may call it.
+        // SAFETY: `before_end` is in this library, which is never unloaded. A signal handler may
+        // call the function, because it only tries a lock and waits, at most 20 ms.
         unsafe { set(before_end) };
     });
 }

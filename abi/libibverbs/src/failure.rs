@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use verbs::Error;
 use verbs_edge::{LogLevel, Settings};
 
-/// Runs the body of a call. Returns 0 or an error number, as most calls do.
+/// Runs the body of a call that returns 0 or an error number, like most calls.
 pub(crate) fn code(call: &str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
     match caught(call, body) {
         Ok(()) => 0,
@@ -36,10 +36,11 @@ pub(crate) fn silent<T>(call: &str, otherwise: T, body: impl FnOnce() -> Result<
     caught(call, body).unwrap_or(otherwise)
 }
 
-/// Runs the body of a call. If the body fails, stores the error number in `errno`.
+/// Runs the body of a call. If the body fails, stores the error number in `errno`, and returns that
+/// number as the error.
 ///
 /// A panic becomes the error `EIO` and does not abort the program. After a panic, the state of the
-/// device is unreliable, so the program gets a device event.
+/// devices is unreliable, so the program gets the event that the devices have failed.
 fn caught<T>(call: &str, body: impl FnOnce() -> Result<T, Error>) -> Result<T, c_int> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return Ok(value),

@@ -7,7 +7,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t, timespec};
 
-/// An entry of the old `ops` table. No library calls this entry any more.
+/// A field of a C structure for a function pointer that is never called. Either this library does
+/// not provide the function, or programs do not call the function through this field.
 pub type Unused = *const c_void;
 
 /// A GID, in network byte order.
@@ -62,8 +63,9 @@ pub struct ibv_context {
 }
 
 /// The fields before [`ibv_context`]. New versions of the library add fields at the beginning of
-/// this structure. Programs therefore locate a field by its distance from the end, and compare this
-/// distance with `sz`. If an operation is null, it is not supported.
+/// this structure. So programs locate a field by its distance from the end, and compare this
+/// distance with `sz` to find out whether the field exists. An operation that is null is not
+/// supported.
 #[repr(C)]
 pub struct verbs_context {
     pub newest: [Unused; 6],
@@ -224,8 +226,8 @@ pub struct ibv_device_attr_ex {
     pub phys_port_cnt_ex: u32,
 }
 
-/// Attributes of a port. The newest version of the structure has one field more than the version of
-/// 2022.
+/// Attributes of a port. This is the newest version of the structure. It has one field more than
+/// the version of 2022.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct ibv_port_attr {

@@ -83,7 +83,7 @@ fn make_domain(
     shell::Domain::make(ibv_pd { context, handle: handle() }, ours)
 }
 
-/// `ibv_dealloc_pd`, for protection domains and parent domains.
+/// Implements `ibv_dealloc_pd`, for protection domains and parent domains.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the function's manual page.
@@ -97,10 +97,11 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
             None => own.deallocate()?,
             Some((base, thread)) => {
                 // SAFETY: the base domain exists, because it cannot be deallocated before the
-                // parent domains that were created from it.
+                // parent domains that the program has created from it.
                 unsafe { domain(base) }?.parents.fetch_sub(1, Ordering::AcqRel);
                 if !thread.is_null() {
-                    // SAFETY: the same holds for the thread domain.
+                    // SAFETY: the thread domain exists, because it cannot be deallocated before the
+                    // parent domains that the program has created from it.
                     let thread = unsafe { shell::ThreadDomain::ours(thread, "thread domain") }?;
                     thread.parents.fetch_sub(1, Ordering::AcqRel);
                 }
@@ -154,8 +155,8 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     })
 }
 
-/// Implements `ibv_alloc_parent_domain`. Ignores the program's allocators. They would replace the
-/// allocations for a queue pair, but the library makes no such allocations.
+/// Implements `ibv_alloc_parent_domain`. Ignores the program's allocators, because the library does
+/// not make the allocations for which a driver would use them.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     init: *mut ibv_parent_domain_init_attr,
@@ -317,8 +318,8 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     })
 }
 
-/// Implements `ibv_advise_mr`. Only checks the arguments. The kernel maps pages on first use, so
-/// there is nothing to prefetch.
+/// Implements `ibv_advise_mr`. Only checks the arguments. There is nothing to prefetch, because the
+/// kernel maps pages on first use.
 pub(crate) unsafe extern "C" fn advise_mr(
     pd: *mut ibv_pd,
     advice: c_int,
@@ -392,7 +393,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     })
 }
 
-/// Returns a new number for the `handle` field of an object. Programs print this number. The
+/// Returns a new number for the `handle` field of an object. Programs print this number, but the
 /// library does not use it.
 pub(crate) fn handle() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -404,8 +405,8 @@ const REREGISTER_RANGE: c_int = 1;
 const REREGISTER_DOMAIN: c_int = 2;
 const REREGISTER_ACCESS: c_int = 4;
 
-/// Largest known advice. `IBV_ADVISE_MR_ADVICE_PREFETCH`, `..._PREFETCH_WRITE` and
-/// `..._PREFETCH_NO_FAULT` are 0 to 2.
+/// Largest known value of the advice. `IBV_ADVISE_MR_ADVICE_PREFETCH`, `..._PREFETCH_WRITE` and
+/// `..._PREFETCH_NO_FAULT` have the values 0 to 2.
 const ADVICE_MAX: c_int = 2;
 
 /// Combines `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS` and `..._PD_CONTEXT`.

@@ -11,15 +11,17 @@ use crate::failure::{invalid, silent};
 
 /// Looks up an absolute path. Returns:
 ///
-/// - 0 for a folder. The text has a line for each name in the folder. The line begins with the
-///   character of the kind of the entry, as in `ls -l`.
+/// - 0 for a folder. The text has a line for each name in the folder. Each line begins with a
+///   character for the kind of the entry, as in `ls -l`.
 /// - 1 for a file. The text is the content of the file.
 /// - 2 for a character device.
 /// - 3 for a symbolic link. The text is the target of the link.
 /// - -1 if the path does not exist.
-/// - -2 if the library leaves the path to the file system of the host.
+/// - -2 if the path is not one of this library's paths, so that the file system of the host must
+///   answer.
 ///
-/// Writes the text to `text`, cut to `size` bytes. Writes the full length of the text to `length`.
+/// Writes the first `size` bytes of the text to `text`. Writes the full length of the text in bytes
+/// to `length`.
 ///
 /// # Safety
 /// `path` must end with a zero, `text` must have room for `size` bytes, and `length` must be
@@ -31,8 +33,8 @@ pub(crate) unsafe extern "C" fn path(
     size: usize,
     length: *mut usize,
 ) -> c_int {
-    // If there are no devices, the program gets the files of the host. This happens for example if
-    // the settings are wrong.
+    // If there are no devices, for example because the settings are wrong, the program gets the
+    // files of the host.
     silent("ethernot_path", OF_THE_HOST, || {
         if path.is_null() || text.is_null() || length.is_null() {
             return invalid("the path, the text or the length is null");

@@ -98,7 +98,8 @@ pub(crate) unsafe extern "C" fn query_rt_values(
         let wanted = values.comp_mask;
         values.comp_mask = 0;
         if wanted & VALUES_RAW_CLOCK != 0 {
-            // Drivers return ticks in the field for nanoseconds, and programs read no other field.
+            // Like drivers do, return ticks in the field for nanoseconds. Programs read only this
+            // field.
             let tv_nsec = i64::try_from(clock::now_ns()).unwrap_or(i64::MAX);
             values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec };
             values.comp_mask = VALUES_RAW_CLOCK;
@@ -107,8 +108,8 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     })
 }
 
-/// Implements `ibv_query_port` for programs that were compiled before 2019. The structure of these
-/// programs is smaller.
+/// Implements `ibv_query_port` for programs that were compiled before 2019. In these programs, the
+/// structure is smaller.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the function's manual page.
@@ -309,7 +310,8 @@ fn c_entry(entry: &GidEntry) -> ibv_gid_entry {
     }
 }
 
-/// Copies a value to the program. Copies at most `size` bytes.
+/// Copies the first `size` bytes of a value to the program, or the whole value if it is smaller.
+/// Returns an error if `into` is null.
 ///
 /// # Safety
 /// `into` must have room for `size` bytes, or be null.
@@ -318,7 +320,7 @@ pub(crate) unsafe fn write<T>(into: *mut T, value: &T, size: usize) -> Result<()
         return invalid("the pointer for the result is null");
     }
     // SAFETY: the caller meets the requirements of this function. The copy is not longer than the
-    // value. Bytes need no alignment.
+    // value, and copying bytes requires no alignment.
     unsafe {
         ptr::copy_nonoverlapping(
             ptr::from_ref(value).cast::<u8>(),
@@ -398,8 +400,9 @@ fn port_attributes(port: &PortAttributes) -> ibv_port_attr {
     }
 }
 
-/// Returns the codes for lane width and lane speed. Their product is the largest product that does
-/// not exceed `rate`.
+/// Returns two codes: the code for a number of lanes, and the code for the rate of each lane. Of
+/// all pairs whose total rate does not exceed `rate` (in bits per second), chooses the pair with
+/// the largest total rate.
 fn width_and_speed(rate: u64) -> (u8, u8) {
     const WIDTHS: [(u8, u64); 4] = [(1, 1), (2, 4), (4, 8), (8, 12)];
     const SPEEDS: [(u8, u64); 7] =
@@ -417,8 +420,8 @@ fn width_and_speed(rate: u64) -> (u8, u8) {
     best.1
 }
 
-/// Returns the code for an MTU in bytes. Rounds the MTU down; the smallest code is that for 256
-/// bytes.
+/// Returns the code for an MTU in bytes. Rounds the MTU down to the next MTU with a code. For an
+/// MTU below 256 bytes, returns the code for 256 bytes.
 pub(crate) fn mtu_code(bytes: u32) -> c_int {
     match bytes {
         0..512 => 1,
@@ -451,7 +454,7 @@ const ON_DEMAND_DATAGRAM: u32 = 0x3;
 /// Combines `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
 const PORT_CAPABILITIES: u32 = 1 << 16 | 1 << 26;
 
-/// Value of `IBV_ATOMIC_HCA`: an atomic is atomic only with respect to other operations of this
+/// Value of `IBV_ATOMIC_HCA`: atomics are atomic only with respect to other operations of this
 /// device.
 const ATOMIC_AMONG_DEVICE: c_int = 1;
 

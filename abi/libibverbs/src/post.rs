@@ -103,9 +103,9 @@ pub(crate) unsafe extern "C" fn bind_mw(
 /// All pointers in the work request must be valid.
 unsafe fn add(pair: &Pair, posting: &mut SendPosting<'_>, c: &ibv_send_wr) -> Result<(), Error> {
     let immediate = c.imm_data;
-    // SAFETY: the fields of the union that are read here are plain numbers, which are valid for any
-    // opcode. A pointer of the union is dereferenced only for opcodes and queue pair types for
-    // which the program must set it.
+    // SAFETY: the fields of the union that this line reads are plain numbers, which are valid for
+    // any opcode. A pointer of the union is dereferenced only for opcodes and queue pair types for
+    // which the program must set that pointer.
     let (rdma, atomic) = unsafe { (c.wr.rdma, c.wr.atomic) };
     let opcode = match c.opcode {
         0 | 1 => SendOpcode::Write {
@@ -213,7 +213,7 @@ pub(crate) unsafe fn pieces<'a>(
     Ok(unsafe { slice::from_raw_parts(list.cast(), count) })
 }
 
-/// Copies the bytes of an inline send.
+/// Copies the bytes of an inline send into one buffer, and returns them.
 ///
 /// # Safety
 /// The entries must point to readable memory of this process.
@@ -282,7 +282,7 @@ const SIGNALED: c_uint = 1 << 1;
 const SOLICITED: c_uint = 1 << 2;
 const INLINE: c_uint = 1 << 3;
 
-/// Maximum number of inline bytes of a work request. No device has a higher limit.
+/// Maximum number of inline bytes of a work request. It equals the limit of this library's devices.
 pub(crate) const INLINE_MAX: usize = 256;
 
 const _: () = assert!(size_of::<ScatterGather>() == size_of::<ibv_sge>());

@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 
 /// Each entry has the code of a rate, the rate as a multiple of 2.5 Gbit/s, and the rate in Mbit/s.
-/// If the rate is not such a multiple, the second number is -1. From IBA volume 1 and later
-/// additions.
+/// If the rate is not a multiple of 2.5 Gbit/s, the second number is -1. The values are from IBA
+/// volume 1 and later additions.
 const RATES: [(c_int, c_int, c_int); 23] = [
     (2, 1, 2_500),
     (5, 2, 5_000),

@@ -30,9 +30,8 @@ impl<C, T> Shell<C, T> {
         Box::into_raw(Box::new(Self { c, is_alive, ours })).cast()
     }
 
-    /// Returns the library's state. If the object is destroyed, returns an error. The library
-    /// detects a destroyed object only as long as it keeps the object's shell (see
-    /// [`DESTROYED_KEPT`]).
+    /// Returns the library's state. Returns an error if the pointer is null, or if the object is
+    /// destroyed and its shell is still kept (see [`DESTROYED_KEPT`]).
     ///
     /// # Safety
     /// The pointer must be null, or come from [`Shell::make`] with the same types. The shell must
@@ -56,8 +55,8 @@ impl<C, T> Shell<C, T> {
         Ok(unsafe { &*ours })
     }
 
-    /// Drops the library's state. Some programs destroy an object twice, so the shell itself is
-    /// kept for some time.
+    /// Drops the library's state. Keeps the shell itself for some time, because some programs
+    /// destroy an object twice.
     ///
     /// # Safety
     /// The pointer must come from [`Shell::make`] with the same types. No thread may use the
@@ -89,7 +88,7 @@ struct Destroyed {
 // SAFETY: a destroyed shell has one owner, and any thread may free it.
 unsafe impl Send for Destroyed {}
 
-/// Keeps a shell. If more than [`DESTROYED_KEPT`] are kept, frees the oldest one.
+/// Keeps a shell. If more than [`DESTROYED_KEPT`] shells are kept, frees the oldest one.
 fn keep(destroyed: Destroyed) {
     static KEPT: Mutex<VecDeque<Destroyed>> = Mutex::new(VecDeque::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +111,7 @@ pub(crate) type Region = Shell<ibv_mr, crate::memory::Region>;
 pub(crate) type Window = Shell<ibv_mw, crate::memory::Window>;
 pub(crate) type DeviceMemory = Shell<ibv_dm, crate::device_memory::DeviceMemory>;
 pub(crate) type Channel = Shell<ibv_comp_channel, crate::completion::Channel>;
-/// All completion queues are extended ones, so polling need not distinguish two kinds.
+/// All completion queues are extended ones, so that polling need not distinguish two kinds.
 pub(crate) type Completions = Shell<ibv_cq_ex, crate::completion::Completions>;
 pub(crate) type Shared = Shell<ibv_srq, crate::shared::Shared>;
 pub(crate) type Pair = Shell<ibv_qp_ex, crate::pair::Pair>;

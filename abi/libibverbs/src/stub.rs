@@ -1,13 +1,13 @@
-//! Functions without an effect. They exist only because programs must find the symbols when they
-//! are linked. Several symbols share one function (`names.txt`). The functions ignore their
-//! arguments.
+//! Functions without an effect. They exist only because the dynamic linker must find the symbols
+//! that programs refer to. Several symbols share one function (`names.txt`). The functions ignore
+//! their arguments.
 
 use std::ffi::{c_int, c_void};
 
 use crate::failure::set_errno;
 
-/// Defines three functions that fail. The first returns an error number, the second -1, and the
-/// third null.
+/// Defines three functions that fail. The first returns an error number, the second returns -1, and
+/// the third returns null.
 macro_rules! failing {
     ($number:expr, $code:ident $code_name:literal, $minus:ident $minus_name:literal, $null:ident $null_name:literal) => {
         /// Sets `errno` and returns the error number.
@@ -41,7 +41,7 @@ failing!(
     unsupported_null "ethernot_unsupported_null"
 );
 
-/// Does nothing. For names without a result.
+/// Does nothing. Used for symbols whose functions return nothing.
 #[unsafe(export_name = "ethernot_nothing")]
 pub(crate) extern "C" fn nothing() {}
 

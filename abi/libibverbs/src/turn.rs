@@ -1,4 +1,4 @@
-//! A lock that a thread holds from one call of the program until a later call.
+//! A lock that a thread holds from one call of the program to a later call.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 

@@ -15,8 +15,8 @@ use ethernot_verbs::rdma_cm::layout::{
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
 const MANAGER_HEADER: &str = "/usr/include/rdma/rdma_cma.h";
 
-/// Returns C expressions with the values that Rust gives them: the sizes of structures and the
-/// offsets of fields. `$c` is the name of a field in C, `$field` its name in Rust.
+/// Returns C expressions for the sizes of structures and the offsets of fields, each with its value
+/// in Rust. `$c` is the name of a field in C, and `$field` is its name in Rust.
 macro_rules! layouts {
     ($($structure:ident { $($c:literal = $field:ident),* $(,)? })*) => {
         vec![$(
@@ -30,8 +30,8 @@ macro_rules! layouts {
 }
 
 /// Sizes and offsets must equal those of the headers. Three structures have more fields than in the
-/// headers of 2022. For these structures, the test compares offsets from the end, or does not
-/// compare the size.
+/// headers of 2022. The test takes the additional bytes of two of them into account. For the third,
+/// another test compares the offsets from the end.
 #[test]
 fn structures_are_laid_out_as_programs_have_them() {
     if !Path::new(HEADER).exists() {
@@ -61,8 +61,8 @@ fn structures_of_the_connection_manager_are_laid_out_as_programs_have_them() {
         println!("skipped: {MANAGER_HEADER} is not installed");
         return;
     }
-    // A change of the header and of the structure could agree. Compare with fixed numbers to detect
-    // such a change.
+    // Compare also with fixed numbers, to detect a change of the headers that was copied to the
+    // structures.
     assert_eq!((size_of::<rdma_cm_id>(), size_of::<rdma_cm_event>()), (416, 80));
     assert_eq!((size_of::<rdma_conn_param>(), size_of::<rdma_addrinfo>()), (24, 96));
     let expressions = manager();

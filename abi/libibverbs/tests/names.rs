@@ -64,7 +64,8 @@ fn programs_and_modules_of_the_system_load_with_our_libraries() {
         text += &String::from_utf8_lossy(&output.stderr);
         let ours = format!("libibverbs.so.1 => {}", folder().display());
         assert!(text.contains(&ours), "{} loads another library:\n{text}", client.display());
-        // Ignore other symbols. Modules get them from the program that loads the modules.
+        // Ignore symbols of other libraries, because a module gets them from the program that loads
+        // the module.
         let unresolved: Vec<&str> = text
             .lines()
             .filter(|line| line.contains("undefined symbol") || line.contains("not found"))
@@ -142,7 +143,7 @@ fn names(library: &Path) -> BTreeSet<String> {
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| match line.split_whitespace().collect::<Vec<_>>().as_slice() {
-            // Version nodes are absolute symbols.
+            // Ignore absolute symbols, which are the names of the versions.
             [_, "A", _] => None,
             [_, _, name] => Some(name.replace("@@", "@")),
             _ => None,

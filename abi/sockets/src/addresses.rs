@@ -5,17 +5,18 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
-/// Returns true if an address is IPv4 or IPv6. Costs two loads.
+/// Returns true if an address is IPv4 or IPv6. Reads only two values from memory, because calls on
+/// all sockets pay for this check.
 pub(crate) fn is_internet(address: *const sockaddr, length: socklen_t) -> bool {
     if address.is_null() || (length as usize) < size_of::<sockaddr_in>() {
         return false;
     }
-    // SAFETY: the address has `length` bytes, which is enough for the family.
+    // SAFETY: the address has `length` bytes, which is enough to contain the family.
     let family = c_int::from(unsafe { (*address).sa_family });
     matches!(family, libc::AF_INET | libc::AF_INET6)
 }
 
-/// Parses an IPv4 or IPv6 address.
+/// Parses an IPv4 or IPv6 address. Returns `None` for other addresses.
 ///
 /// # Safety
 /// `address` must be null or have `length` bytes.
@@ -66,8 +67,8 @@ fn asked(
     if result == 0 { unsafe { parsed(address, length) } } else { None }
 }
 
-/// Writes an address to memory of the program, like the kernel: as many bytes as fit in the memory,
-/// and the full length.
+/// Writes an address to memory of the program, like the kernel does: as many bytes as fit, and to
+/// `length` the full length of the address.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `getsockname`.

@@ -1,5 +1,5 @@
-//! Determines whether the kernel or this library handles a call of the program on a descriptor
-//! number.
+//! Determines whether the kernel or this library handles a call that the program makes on a
+//! descriptor number.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ pub(crate) enum Answering {
     /// The call fails, because the program has no such descriptor.
     NoDescriptor,
     /// The kernel handles the call, and this library counts the bytes. The connection is on trial:
-    /// it moves when a move pays.
+    /// it uses TCP, and moves to the edge when it has lasted long enough.
     Trial(Counted),
     /// The library handles the call on this connection.
     Connection(Arc<Connection>),
 }
 
-/// Returns how a call of the program on a number must be handled. The number must be
-/// [known](table::is_known).
+/// Returns how a call of the program on the descriptor number `fd` must be handled. The table must
+/// [know](table::is_known) the number.
 #[inline]
 pub(crate) fn answering(fd: c_int) -> Answering {
     let Some(socket) = table::socket(fd) else {
@@ -52,7 +52,7 @@ pub(crate) fn answering(fd: c_int) -> Answering {
 pub(crate) fn borrowed(fd: c_int) -> BorrowedFd<'static> {
     assert!(fd >= 0, "only numbers of the table are borrowed");
     // SAFETY: the number is not -1, and the program is within a call on it. If another thread
-    // closes the number during this call, the kernel rejects it or uses the new descriptor there,
-    // as in any call.
+    // closes the number during this call, the kernel rejects the number or uses the new descriptor
+    // that has it, like in any system call.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }

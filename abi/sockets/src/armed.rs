@@ -4,9 +4,9 @@ use std::fs;
 
 use libc::c_int;
 
-/// Returns true if a one-shot registration has reported its event and the program has not armed it
-/// again. The kernel shows this only in `/proc`. Without `/proc` this function returns false, and
-/// the program may get an additional event.
+/// Returns true if a one-shot registration has reported its event and the program has not armed the
+/// registration again. The kernel shows this only in `/proc`. Without `/proc`, this function
+/// returns false, so that the program may get an additional event.
 pub(crate) fn is_disarmed(epoll: c_int, fd: c_int, events: u32) -> bool {
     if events & libc::EPOLLONESHOT as u32 == 0 {
         return false;

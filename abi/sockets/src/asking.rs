@@ -1,8 +1,9 @@
 //! Calls that read or set properties of a connection and transfer no bytes.
 //!
-//! Before a connection has moved, the kernel handles these calls on the program's descriptor
-//! number. When the connection moves, another descriptor replaces the TCP socket at that number.
-//! Therefore the connection must not move while the kernel handles such a call.
+//! Before a connection has moved from TCP to the edge, the kernel handles these calls on the
+//! program's descriptor number. When the connection moves, another descriptor replaces the TCP
+//! socket at that number. Therefore the connection must not move while the kernel handles such a
+//! call.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::table::{self, Kind};
 pub(crate) enum Asked<T> {
     /// The kernel has handled the call, with this result.
     Answered(T),
-    /// The call must use this moved connection.
+    /// The call must use this connection, which has moved to the edge.
     Moved(Arc<Connection>),
     /// The kernel must handle the call, because the number has no connection of this process, or
     /// because the connection stays on TCP.
@@ -27,8 +28,8 @@ pub(crate) enum Asked<T> {
     NoDescriptor,
 }
 
-/// Determines how a call must be handled. If the connection may still move, makes the call through
-/// `by_kernel`.
+/// Determines how a call must be handled. If the connection has not moved but may still move, makes
+/// the call by `by_kernel`.
 pub(crate) fn ask<T>(fd: c_int, by_kernel: impl Fn() -> T) -> Asked<T> {
     loop {
         let Some(socket) = table::socket(fd) else {
@@ -41,8 +42,8 @@ pub(crate) fn ask<T>(fd: c_int, by_kernel: impl Fn() -> T) -> Asked<T> {
         if let Some(answer) = socket.before_it_begins(&by_kernel) {
             return Asked::Answered(answer);
         }
-        // A query does not count as the first use of a connection, so the connection does not begin
-        // to move.
+        // A query does not count as the first use of a connection, so it does not make the
+        // connection move.
         let Some(connection) = socket.begun() else { return Asked::Kernel };
         if matches!(connection.route(), Route::Left(_)) {
             return Asked::Kernel;

@@ -1,5 +1,5 @@
-//! Counts the program's open connections that have begun to move. If there are none, the kernel
-//! handles all calls that wait.
+//! Counts the program's open connections that have begun to move from TCP to the edge. If there are
+//! none, the kernel handles all calls that wait for descriptors.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// Counts a connection that begins to move.
+    /// Counts a connection that begins to move to the edge.
     pub(crate) fn count(&self) {
         if !self.is_counted.swap(true, Ordering::SeqCst) {
             COUNT.fetch_add(1, Ordering::SeqCst);
@@ -32,7 +32,7 @@ impl Drop for Begun {
     }
 }
 
-/// Returns true if the count is not 0.
+/// Returns true if at least one connection is in the count: it has begun to move and is not closed.
 #[inline]
 pub(crate) fn is_any() -> bool {
     COUNT.load(Ordering::SeqCst) != 0

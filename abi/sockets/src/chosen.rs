@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use sockets::log::{LogLevel, note};
 use sockets::{Moving, Settings};
 
-/// Reads the settings. Called once, before `main`.
+/// Reads the settings from the environment. Called once, before `main`.
 pub(crate) fn begin() {
     let settings = Settings::from_environment().unwrap_or_else(|error| {
         note(LogLevel::Error, format_args!("{error}; all connections stay on TCP"));
@@ -21,7 +21,7 @@ pub(crate) fn settings() -> Option<&'static Arc<Settings>> {
     SETTINGS.get()
 }
 
-/// Returns the setting that decides when connections move.
+/// Returns the setting that decides when connections move to the edge.
 pub(crate) fn moving() -> Moving {
     SETTINGS.get().map_or(Moving::Never, |settings| settings.moving())
 }

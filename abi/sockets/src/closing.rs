@@ -49,8 +49,8 @@ unsafe extern "C" fn closefrom_of_ours(first: c_int) {
     call_next!(closefrom(first: c_int) -> (), else ());
 }
 
-/// Records that the program is about to close a number. Returns the connection if this is its last
-/// descriptor number.
+/// Records that the program is about to close a descriptor number. If this is the last number of a
+/// connection, returns the connection.
 pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
     if !this_process::is_home() {
         return None;
@@ -67,14 +67,14 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
         }
         Kind::Plain | Kind::Private => None,
     };
-    // Another thread may be within a call on this connection.
+    // Notify the connection now, because another thread may be within a call on it.
     if let Some(connection) = last.as_ref().and_then(|last| last.begun()) {
         connection.closing();
     }
     last
 }
 
-/// Notifies a connection that the program has closed its last descriptor number.
+/// Handles the close of a connection's last descriptor number.
 pub(crate) fn released(last: Option<&Arc<Socket>>) {
     let Some(last) = last else { return };
     if last.is_shared() {
@@ -105,7 +105,7 @@ unsafe fn stream_closed(stream: *mut FILE) -> Option<c_int> {
     Some(result)
 }
 
-/// Closes a range of numbers for the program, except the private descriptors in the range.
+/// Closes a range of numbers for the program, except the library's own descriptors in the range.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `close_range`.
@@ -117,7 +117,7 @@ unsafe fn range(first: c_uint, last: c_uint, flags: c_int) -> Option<c_int> {
     Some(of_range(first, last, flags))
 }
 
-/// Closes the parts of a range that lie between private descriptors.
+/// Closes the parts of a range that lie between the library's own descriptors.
 fn of_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let is_closing = flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0;
     let mut from = first;

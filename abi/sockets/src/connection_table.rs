@@ -2,8 +2,8 @@
 //! numbers in `epoll` sets.
 //!
 //! Every call that changes numbers holds the lock of the table. So a thread that holds the lock can
-//! replace the TCP socket of a connection at all of its numbers, and no number changes at the same
-//! time. A thread that holds this lock must not call a function that takes another lock of this
+//! replace the TCP socket of a connection at all of its numbers, and no number changes in the
+//! meantime. A thread that holds this lock must not call a function that takes another lock of this
 //! library.
 
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl ConnectionTable {
     /// Adds a number to a connection. Returns false if the number is too high to be tracked.
     pub(crate) fn add(&mut self, fd: c_int, socket: &Arc<Socket>) -> bool {
         // If the number already has a connection, the program has closed that connection by a call
-        // that is not interposed.
+        // that this library does not intercept.
         if let Some(closed) = self.remove(fd) {
             closed.trial.end();
         }
@@ -115,7 +115,7 @@ impl ConnectionTable {
         Some(socket)
     }
 
-    /// Removes a connection. After this, the kernel handles all calls on its numbers.
+    /// Removes a connection. After this, the kernel handles all calls on the connection's numbers.
     pub(crate) fn forget(&mut self, token: u64) {
         if let Some(held) = self.held.remove(&token) {
             held.socket.trial.end();
@@ -126,8 +126,9 @@ impl ConnectionTable {
         self.count();
     }
 
-    /// Replaces a connection whose move has failed by `again`, which has a new trial. `again` takes
-    /// over the descriptor numbers and registrations of the old connection object.
+    /// Replaces the object of a connection by `again`, because the connection's move to the edge
+    /// has failed. `again` stays on TCP until a move pays. It takes over the descriptor numbers and
+    /// registrations of the old object.
     pub(crate) fn renew(&mut self, token: u64, again: &Arc<Socket>) {
         let Some(mut held) = self.held.remove(&token) else { return };
         held.socket.is_begun.end();
@@ -139,7 +140,7 @@ impl ConnectionTable {
         self.held.insert(again.token, held);
     }
 
-    /// Returns the connection with this token.
+    /// Returns the connection with this token, if there is one.
     pub(crate) fn socket(&self, token: u64) -> Option<Arc<Socket>> {
         self.held.get(&token).map(|held| Arc::clone(&held.socket))
     }
@@ -149,7 +150,7 @@ impl ConnectionTable {
         self.held.get(&token).is_some_and(|held| held.socket.is_shared())
     }
 
-    /// Duplicates the TCP socket of a connection for use by this library.
+    /// Duplicates the descriptor of a connection for use by this library.
     pub(crate) fn duplicate(&self, token: u64) -> Option<OwnedFd> {
         let &number = self.held.get(&token)?.numbers.first()?;
         // SAFETY: takes no pointers.
@@ -158,8 +159,8 @@ impl ConnectionTable {
         (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
     }
 
-    /// Puts `end` at all numbers of a connection, and registers `end` in place of the old
-    /// descriptor in `epoll` sets.
+    /// Puts duplicates of `end` at all numbers of a connection, and registers them in place of the
+    /// old descriptor in `epoll` sets. Returns false if the table does not have the connection.
     pub(crate) fn put(&mut self, token: u64, end: &OwnedFd) -> bool {
         let Some(held) = self.held.get(&token) else { return false };
         held.socket.reservation.release();
@@ -170,15 +171,15 @@ impl ConnectionTable {
             let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
             let close = if flags & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
             // SAFETY: takes no pointers. The number belongs to the program, and the library has a
-            // copy of the socket there.
+            // duplicate of the socket at this number.
             unsafe { libc::dup3(end.as_raw_fd(), number, close) };
             again.iter().for_each(Registration::put_in);
         }
         true
     }
 
-    /// Records that a number was registered in a set. Replaces an earlier registration of the
-    /// number there.
+    /// Records that a number was registered in an `epoll` set. Replaces an earlier registration of
+    /// the number in this set.
     pub(crate) fn register(&mut self, epoll: c_int, fd: c_int, event: epoll_event) {
         self.unregister(epoll, fd);
         let registration = Registration { epoll, fd, events: event.events, data: event.u64 };
@@ -199,18 +200,19 @@ impl ConnectionTable {
         }
     }
 
-    /// Marks a set that contains a connection, and all sets that contain this set.
+    /// Marks an `epoll` set that contains a connection, and all sets that contain this set.
     fn note_set(&self, epoll: c_int) {
         if matches!(table::kind(epoll), Kind::Plain | Kind::OtherEpoll) {
             table::set(epoll, Kind::Epoll);
-            // This recursion ends, because the kernel does not allow a set to contain itself.
+            // This recursion ends, because the kernel does not allow a set to contain itself,
+            // directly or through other sets.
             for outer in self.nested.iter().filter(|known| known.fd == epoll) {
                 self.note_set(outer.epoll);
             }
         }
     }
 
-    /// Returns true if any registration of the connection in an `epoll` set is edge-triggered.
+    /// Returns whether a registration of the connection in an `epoll` set is edge-triggered.
     /// Returns `None` if the connection has no registration.
     pub(crate) fn watching(&self, token: u64) -> Option<bool> {
         let registrations = &self.held.get(&token)?.registrations;
@@ -229,7 +231,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Removes a socket that was closed, or that will never be connected.
+    /// Removes an unconnected socket, because it was closed or will never be connected.
     pub(crate) fn forget_unconnected(&mut self, fd: c_int) {
         if table::kind(fd) == Kind::Unconnected {
             table::clear(fd);
@@ -237,7 +239,7 @@ impl ConnectionTable {
         self.unconnected.retain(|known| known.fd != fd);
     }
 
-    /// Removes a closed set.
+    /// Removes an `epoll` set that was closed.
     pub(crate) fn forget_set(&mut self, epoll: c_int) {
         table::clear(epoll);
         for held in self.held.values_mut() {
@@ -247,8 +249,8 @@ impl ConnectionTable {
         self.nested.retain(|known| known.epoll != epoll && known.fd != epoll);
     }
 
-    /// Returns the members of a set whose data satisfies `is_wanted`. Members are connections that
-    /// have begun to move, and other sets.
+    /// Returns those members of an `epoll` set for whose data `is_wanted` returns true. Members are
+    /// connections that have begun to move to the edge, and other sets.
     pub(crate) fn members(&self, epoll: c_int, is_wanted: impl Fn(u64) -> bool) -> Vec<Registered> {
         let is_in_set = |known: &&Registration| known.epoll == epoll && is_wanted(known.data);
         let of_connections = self.held.values().filter_map(|held| {
@@ -261,7 +263,7 @@ impl ConnectionTable {
     }
 
     /// Makes the kernel report an event of a registration a second time. Does nothing if the
-    /// registration no longer exists, or if the kernel reports the event again by itself.
+    /// registration no longer exists, or if the kernel reports the event again without this call.
     pub(crate) fn arm_again(&self, known: &Registered, is_dropped: bool) {
         let registration = known.registration();
         if self.has(&registration) && known.is_reported_once(is_dropped) {
@@ -269,8 +271,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Calls `work` while the kernel ignores the events `without` of the registrations in `known`.
-    /// Skips registrations that no longer exist.
+    /// Calls `work`. While `work` runs, the kernel does not report the events in `without` for the
+    /// registrations in `known`. Skips registrations that no longer exist.
     pub(crate) fn without_events<R>(
         &self,
         known: &[&Registered],
@@ -337,8 +339,8 @@ impl Registration {
     /// Sets the events for which the kernel checks the descriptor.
     fn change(&self, events: u32) {
         let mut event = epoll_event { events, u64: self.data };
-        // SAFETY: the event is valid during the call. If the set is closed, the call fails, and no
-        // thread waits for the set.
+        // SAFETY: the event is valid during the call. If the set is closed, the call fails, which
+        // is harmless, because no thread waits for the set.
         unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_MOD, self.fd, &raw mut event) };
     }
 

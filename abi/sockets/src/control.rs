@@ -12,8 +12,8 @@ use crate::passing::leave_to_kernel;
 use crate::table::{self, Kind, is_known};
 
 // On the supported architectures, a variadic argument is passed in the same register as a named
-// one. If the caller passed no third argument, the register has an arbitrary value, and the kernel
-// ignores it.
+// argument. If the caller passes no third argument, the register has an arbitrary value, which the
+// kernel ignores.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("say how a third argument after `...` is passed on this architecture");
 
@@ -66,7 +66,8 @@ unsafe fn controlled(
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => anywhere(fd, next),
         _ if table::kind(fd) == Kind::Private => Some(fail(libc::EBADF, -1)),
-        // The kernel sends these signals only for bytes that the kernel itself handles.
+        // These commands request signals when bytes arrive. The kernel sends the signals only for
+        // bytes that it handles itself.
         libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {
             stay(fd);
             None
@@ -105,8 +106,8 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     let answer = match request {
         libc::FIONREAD => received(&connection, fd)?,
         libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().unsent,
-        // The edge carries no out-of-band data, so a read position is never at the out-of-band
-        // mark.
+        // The edge carries no out-of-band data, so the read position is never at the mark of such
+        // data.
         SIOCATMARK => 0,
         _ => return None,
     };
@@ -119,8 +120,9 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     Some(0)
 }
 
-/// Lets the kernel count the unread bytes, and subtracts the bytes of a switch marker. Returns
-/// `None` if the route is decided.
+/// Lets the kernel count the unread bytes, and subtracts the bytes of a switch marker: the bytes of
+/// the library that end the TCP part of a stream. Returns `None` if it is already decided whether
+/// the connection moves.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `ioctl` with `FIONREAD`.
@@ -143,17 +145,19 @@ unsafe fn received_undecided(fd: c_int, argument: usize) -> Option<c_int> {
     let shown = connection.shown(borrowed(fd), counted);
     // SAFETY: the kernel has written a number to this memory.
     unsafe { place.write_unaligned(c_int::try_from(shown).unwrap_or(c_int::MAX)) };
-    // If the route was decided during the query, the kernel may have queried another descriptor.
+    // If it was decided during the query whether the connection moves, the kernel may have queried
+    // another descriptor.
     (connection.route() == Route::Undecided).then_some(0)
 }
 
-/// Returns the number of unread bytes. Returns `None` if the connection is relayed, because the
-/// bytes are then in the queue of the kernel.
+/// Returns the number of unread bytes of a moved connection. Returns `None` if the library relays
+/// the connection's bytes through a kernel socket, because then the kernel has the unread bytes.
 fn received(connection: &Connection, _fd: c_int) -> Option<u64> {
     if connection.is_relayed() { None } else { Some(connection.queued().received) }
 }
 
-/// Leaves a connection to TCP, because the program uses a feature that only TCP has.
+/// Makes a connection stay on TCP or return to TCP, because the program uses a feature that only
+/// TCP has.
 fn stay(fd: c_int) {
     let Some(socket) = table::socket(fd) else { return };
     match socket.begun() {

@@ -53,8 +53,8 @@ pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int>
     }
 }
 
-/// Duplicates a descriptor to a number that the program chooses. If that number is private, fails
-/// with `EBUSY`, an error that the kernel also returns.
+/// Duplicates a descriptor to a number that the program chooses. If a descriptor of this library
+/// has that number, fails with `EBUSY`, an error that the kernel also returns.
 fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
     if table::kind(fd) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
@@ -65,8 +65,9 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
     if fd == to {
         return None;
     }
-    // Leave the connection to the kernel in two cases. First, functions of the C library that are
-    // not interposed use the numbers 0 to 2. Second, a process that shares this memory (`vfork`)
+    // Leave the connection to the kernel in two cases. First, if the new number is 0 to 2, because
+    // functions of the C library use these numbers by calls that are not intercepted. Second, if
+    // this process shares the memory of another process (`vfork`), because such a process
     // duplicates descriptors for the program that it will execute.
     if table::kind(fd) == Kind::Socket && ((0..=2).contains(&to) || !this_process::is_home()) {
         passing::leave_to_kernel(fd);
@@ -74,7 +75,7 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
     if !this_process::is_home() {
         return None;
     }
-    // The kernel checks that `fd` is open before it closes `to`.
+    // Check that `fd` is open before `to` is closed, like the kernel does.
     // SAFETY: takes no pointers.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return None;

@@ -1,5 +1,5 @@
-//! Calls on connections on trial: connections that use TCP until a move pays. The kernel handles
-//! these calls, and this library counts their bytes.
+//! Calls on connections on trial: connections that use TCP until a move to the edge pays. The
+//! kernel handles these calls, and this library counts their bytes.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -11,7 +11,7 @@ use sockets::{Direction, Reason};
 use crate::socket::Socket;
 
 /// One call on a connection on trial. While this value exists, the connection does not begin to
-/// move.
+/// move to the edge.
 #[derive(Debug)]
 pub(crate) struct Counted {
     socket: Arc<Socket>,
@@ -28,9 +28,9 @@ impl Counted {
         Some(Self { socket, fd, direction: None, bytes: 0 })
     }
 
-    /// Keeps the call counted after this library's function has returned, until the kernel has
-    /// handled the call. `direction` is the direction in which the kernel transfers bytes, or
-    /// `None`.
+    /// Keeps this value until the kernel has handled the call, which happens after this library's
+    /// function has returned. `direction` is the direction in which the kernel transfers bytes of
+    /// the stream, or `None`.
     #[inline]
     pub(crate) fn pend(mut self, direction: Option<Direction>) {
         self.direction = direction;
@@ -47,7 +47,8 @@ impl Counted {
     #[inline]
     fn end(mut self, result: isize) {
         match (u64::try_from(result), self.direction) {
-            // The peer has ended its direction, so a switch marker can no longer follow.
+            // The peer has ended its direction of the stream. So the peer can no longer send a
+            // switch marker, and the connection cannot move.
             (Ok(0), Some(Direction::Received)) => self.socket.stay(Reason::Short),
             (Ok(bytes), _) => self.bytes = bytes,
             (Err(_), _) => {}
@@ -83,14 +84,15 @@ impl Counting {
         }
     }
 
-    /// Keeps the call counted until the kernel has handled it.
+    /// Keeps this value until the kernel has handled the call.
     pub(crate) fn pend(self) {
         PENDING.with(|pending| {
             drop(ManuallyDrop::into_inner(pending.replace(ManuallyDrop::new(self))));
         });
     }
 
-    /// Ends the call. `result` is the result of the kernel.
+    /// Ends the call. `result` is the result of the kernel: a number of bytes, or a negative
+    /// number.
     #[inline]
     pub(crate) fn end(self, result: isize) {
         if let Some(first) = self.first {
@@ -108,8 +110,8 @@ pub(crate) fn take() -> Counting {
 }
 
 thread_local! {
-    /// This value is never dropped, because a thread may use it until the thread ends. It is empty
-    /// between calls.
+    /// The call of this thread that the kernel handles now. Without such a call, the value is
+    /// empty. The value is never dropped, because a thread may use it until the thread has ended.
     static PENDING: Cell<ManuallyDrop<Counting>> =
         const { Cell::new(ManuallyDrop::new(Counting::NOTHING)) };
 }

@@ -47,8 +47,8 @@ unsafe fn changed(
         Answering::Kernel => return None,
         Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(_counted) => {
-            // When the connection begins to move, it sees a registration that was made before
-            // `_counted` was dropped.
+            // While `_counted` exists, the connection does not begin to move, so the move comes
+            // after this registration and takes the registration into account.
             // SAFETY: the caller passes the arguments of `epoll_ctl`.
             return unsafe { changed_before(epoll, operation, fd, event) };
         }
@@ -125,8 +125,9 @@ unsafe fn waited(
     limit: Option<Duration>,
 ) -> Option<c_int> {
     match table::kind(epoll) {
-        // When a connection moves, the library also moves its registration to the new descriptor.
-        // So a thread that waits in the kernel gets all events.
+        // The kernel can handle the wait, because no connection has begun to move. If a connection
+        // moves during the wait, its registration moves to the new descriptor, so that the waiting
+        // thread gets all events.
         Kind::Epoll if !begun::is_any() => return None,
         Kind::Epoll => {}
         Kind::Private => return Some(fail(libc::EBADF, -1)),
@@ -143,8 +144,8 @@ unsafe fn waited(
         unsafe { corrected(found, epoll, events, hiding) }
     };
     let mut others = [pollfd { fd: epoll, events: libc::POLLIN, revents: 0 }];
-    // Registrations move together with their connections. So a thread that sleeps on the set gets
-    // all events.
+    // Pass an empty list of connections to wait for. A thread that sleeps on the set gets all
+    // events, because the registration of a connection moves together with the connection.
     Some(wait(limit, &mut others, Vec::new, look))
 }
 
@@ -207,14 +208,16 @@ unsafe fn waited_precisely(
     }))
 }
 
-/// Removes the events that the kernel reports only because of a switch marker.
+/// Removes the events that the kernel reports only because of a switch marker: bytes that this
+/// library sends in the TCP stream, and that the program must not see.
 ///
 /// # Safety
 /// If `found` is greater than 0, `events` must point to that many events.
 unsafe fn corrected(found: c_int, epoll: c_int, events: *mut epoll_event, hiding: Hiding) -> Found {
     let Ok(count @ 1..) = usize::try_from(found) else { return Found::uncorrected(found) };
-    // SAFETY: the caller guarantees that `events` points to `count` events. This type is packed
-    // where the kernel's type is packed, so no alignment is needed.
+    // SAFETY: the caller guarantees that `events` points to `count` events. The type in Rust is
+    // packed on the same architectures as the type in C, so the events have the alignment of the
+    // type.
     let list = unsafe { std::slice::from_raw_parts_mut(events, count) };
     Found::of_events(found, epoll, list, hiding)
 }

@@ -2,8 +2,8 @@
 //!
 //! Before an `exec`, this library ends connections or leaves them to the kernel, and cannot undo
 //! these changes. If the `exec` fails, the program continues and needs its connections. For
-//! example, a program that tries each folder of a search path makes calls of `exec` that fail.
-//! Therefore the library must predict failures.
+//! example, a program that tries each folder of a search path makes `exec` calls that fail.
+//! Therefore the library changes connections only if the `exec` will succeed.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -96,7 +96,7 @@ fn is_program(path: &CStr, may_be_script: bool, interpreters: u32) -> bool {
     }
     let file = open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK, Mode::empty());
     let Ok(file) = file else {
-        // The file can be executed and not read, so no more can be checked.
+        // The file can be executed but not read, so its format cannot be checked.
         return true;
     };
     let is_file = fstat(&file).is_ok_and(|found| {
@@ -105,7 +105,8 @@ fn is_program(path: &CStr, may_be_script: bool, interpreters: u32) -> bool {
     is_file && begins_with(file, may_be_script, interpreters)
 }
 
-/// Returns true if the kernel can execute a file of this format.
+/// Returns true if the kernel can execute a file of this format. If `may_be_script` is true, also
+/// accepts a shell script without an interpreter line.
 fn begins_with(file: OwnedFd, may_be_script: bool, interpreters: u32) -> bool {
     let mut first = [0; FIRST_BYTES];
     let count = File::from(file).read(&mut first).unwrap_or(0);
@@ -123,10 +124,11 @@ fn begins_with(file: OwnedFd, may_be_script: bool, interpreters: u32) -> bool {
 /// The search path of `execvp` if `PATH` is not set.
 const USUAL_PATH: &CStr = c"/bin:/usr/bin";
 
-/// Number of bytes at the beginning of a file that the kernel reads to find the format.
+/// Number of bytes at the beginning of a file that the kernel reads to find its format.
 const FIRST_BYTES: usize = 256;
 
-/// Maximum length of a chain of scripts, each of which is the interpreter of the one before.
+/// Maximum length of a chain of scripts in which each script is the interpreter of the script
+/// before it.
 const INTERPRETERS_MAX: u32 = 5;
 
 #[cfg(test)]

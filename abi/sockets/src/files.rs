@@ -53,8 +53,8 @@ unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option
     Some(results::counted(result))
 }
 
-/// Leaves connections to the kernel, because only the kernel can transfer bytes between a pipe and
-/// a connection.
+/// Makes the connections among `from` and `to` stay on TCP or return to TCP, because `splice` is
+/// possible only in the kernel.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `splice`.

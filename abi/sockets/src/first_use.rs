@@ -1,4 +1,5 @@
-//! Starts the move of a connection: at its first use, or when a move pays.
+//! Starts the move of a connection from TCP to the edge: at its first use, or when the connection
+//! has lasted so long that a move pays.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +15,7 @@ use crate::trial::OnTrial;
 use crate::{connection_table, inherited, instance, services};
 
 impl Socket {
-    /// Creates a connection that has not carried bytes.
+    /// Creates the object of a new connection, which has not carried bytes.
     pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
         let is_early = instance::is_early(role, local, peer);
         let (token, trial) = (next_token(), instance::trial(is_early));
@@ -22,8 +23,8 @@ impl Socket {
         Arc::new(new.early(is_early))
     }
 
-    /// Returns a replacement for a connection whose early move the peer did not answer. The
-    /// replacement has a new trial, and moves only when a move pays. Returns `None` for other
+    /// Returns a replacement for a connection that began to move at its first use, if the peer did
+    /// not answer. The replacement stays on TCP until a move pays. Returns `None` for other
     /// connections.
     pub(crate) fn again(&self) -> Option<Arc<Self>> {
         if !self.is_early || self.is_shared() || !services::is_unanswered(self) {
@@ -36,8 +37,8 @@ impl Socket {
         Some(Arc::new(again.after(before)))
     }
 
-    /// Makes the connection begin to move, because it has lasted and none of its calls is in the
-    /// kernel.
+    /// Makes the connection begin to move, because it has lasted long enough and none of its calls
+    /// is in the kernel.
     #[cold]
     pub(crate) fn begin(&self, fd: c_int) {
         let before = errno();
@@ -47,7 +48,8 @@ impl Socket {
         set_errno(before);
     }
 
-    /// Leaves the connection to TCP. Does nothing if the connection has begun to move.
+    /// Makes the connection stay on TCP for the given reason. Does nothing if the connection has
+    /// begun to move.
     #[cold]
     pub(crate) fn stay(&self, reason: Reason) {
         if self.trial.end() {
@@ -63,8 +65,8 @@ impl Socket {
         }
     }
 
-    /// Returns the connection object if the connection has begun to move. If the trial has ended
-    /// and the connection has not begun to move, this use begins the move.
+    /// Returns the connection object if the connection has begun to move. If nothing was decided
+    /// yet, this use makes the connection begin to move, or makes it stay on TCP.
     #[inline]
     pub(crate) fn used(&self, fd: c_int) -> Option<&Arc<Connection>> {
         if self.is_decided() { self.begun() } else { self.first_used(fd) }

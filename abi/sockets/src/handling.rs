@@ -1,5 +1,5 @@
-//! Runs signal handlers between the program's calls on connections, and never within one: see
-//! [`sockets::handlers`].
+//! Runs the program's signal handlers between its calls on connections, and never within such a
+//! call: see [`sockets::handlers`].
 //!
 //! For each signal that the program handles, the kernel calls a function of this library. If the
 //! thread is within a call on a connection, this function queues the signal a second time with its
@@ -13,8 +13,8 @@ use sockets::handlers;
 
 use crate::next::{call_next, errno, set_errno};
 
-/// Marks the calling thread as being within a call on a connection. Dropping this value runs
-/// deferred handlers.
+/// Marks the calling thread as being within a call on a connection. When this value is dropped,
+/// deferred signal handlers run.
 #[derive(Debug)]
 pub(crate) struct Inside(());
 
@@ -36,8 +36,8 @@ impl Drop for Inside {
     }
 }
 
-/// Runs `work`, which may block, as if outside the current call. So signal handlers can run during
-/// `work`. The caller must hold no lock.
+/// Runs `work`, which may block. During `work`, the thread counts as outside a call on a
+/// connection, so that signal handlers can run. The caller must hold no lock.
 pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
     let error = errno();
     let deferred = handlers::leave();
@@ -57,12 +57,12 @@ fn let_in(deferred: u64) {
     for signal in (1..64).filter(|signal| deferred >> signal & 1 == 1) {
         let set = only(signal);
         let mut mask = empty();
-        // SAFETY: both sets are valid. The handler runs before this call returns, and may jump
-        // elsewhere.
+        // SAFETY: both sets are valid. The signal handler runs before this call returns. It may
+        // leave the call by a jump (`longjmp`).
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut mask) };
         if WAS_BLOCKED.with(|blocked| take_bit(blocked, signal)) {
-            // The program had blocked this signal, and the signal arrived only because a wait used
-            // another mask. So block the signal again.
+            // The program had blocked this signal. The signal arrived only because a wait used
+            // another mask, so block the signal again.
             // SAFETY: the set is valid.
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         }
@@ -74,7 +74,8 @@ thread_local! {
     /// Signals that the program had blocked, and that arrived while the thread waited with another
     /// mask.
     static WAS_BLOCKED: Cell<u64> = const { Cell::new(0) };
-    /// True while the thread waits with a signal mask that the program has passed to the call.
+    /// True while the thread waits with a signal mask that the program has passed to the waiting
+    /// call.
     static HAS_OTHER_MASK: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -114,9 +115,9 @@ unsafe fn defer_signal(signal: c_int, about: *mut siginfo_t, context: *mut ucont
     let mask = unsafe { &raw mut (*context).uc_sigmask };
     // SAFETY: the mask belongs to the context of a signal handler, so it is valid.
     unsafe {
-        // Check the mask only if this signal is not deferred yet. A deferral itself blocks the
-        // signal, and the signal may still arrive a second time during a sleep. In that case the
-        // mask does not show whether the program had blocked the signal.
+        // Check the mask only if this signal is not already deferred. Deferring a signal blocks it
+        // too, so after that the mask does not show whether the program had blocked the signal. The
+        // signal may still arrive a second time during a wait with another mask.
         let is_first = !handlers::is_deferred(signal.cast_unsigned());
         if is_first && HAS_OTHER_MASK.get() && libc::sigismember(mask, signal) == 1 {
             WAS_BLOCKED.with(|blocked| blocked.set(blocked.get() | 1 << signal));
@@ -124,15 +125,17 @@ unsafe fn defer_signal(signal: c_int, about: *mut siginfo_t, context: *mut ucont
         libc::sigaddset(mask, signal);
     }
     handlers::defer(signal.cast_unsigned());
-    // SAFETY: passes the data of the signal. The kernel blocks a signal while its handler runs, so
-    // the queued signal stays pending.
+    // Queue the signal again. It stays pending, because the kernel blocks a signal while its
+    // handler runs, and the mask above blocks it after that.
+    // SAFETY: passes the data of the signal.
     unsafe {
         let (process, thread) = (libc::getpid(), libc::gettid());
         libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, about);
     }
 }
 
-/// A signal handler. A handler that takes only the number ignores the other arguments.
+/// A signal handler. A handler of the program that takes only the signal number ignores the other
+/// arguments.
 type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// Runs the program's handler.
@@ -285,8 +288,8 @@ fn action(signal: c_int) -> Option<&'static Action> {
 }
 
 /// Returns true if handlers of this signal can be deferred. A handler cannot be deferred if an
-/// instruction of the thread causes the signal, or if the handler inspects which code the thread is
-/// executing.
+/// instruction of the thread causes the signal, or if the handler inspects the code that the thread
+/// is executing.
 fn is_deferred(signal: c_int) -> bool {
     signal > 0 && !AT_ONCE.contains(&signal)
 }

@@ -1,5 +1,6 @@
-//! Corrects what the kernel reports about descriptors, because the kernel counts switch markers as
-//! bytes for the program.
+//! Corrects the kernel's reports of readable descriptors. When a connection moves, each side sends
+//! a switch marker over TCP as the last bytes. The kernel reports these bytes like bytes for the
+//! program, but the program must not see them.
 
 use std::sync::Arc;
 
@@ -14,15 +15,16 @@ use crate::table::{self, Kind};
 /// The corrected result of a poll by the kernel.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The kernel's number of ready descriptors or events, without wrong reports. -1 means an
-    /// error.
+    /// Number of ready descriptors or events that the kernel has reported, without wrong reports.
+    /// -1 means an error.
     pub(crate) count: c_int,
-    /// The connections that the kernel has reported wrongly.
+    /// The connections that the kernel has reported as readable, although they have only a switch
+    /// marker to read.
     pub(crate) hidden: Vec<Arc<Connection>>,
 }
 
 impl Found {
-    /// Returns a result with the kernel's number, without correction.
+    /// Returns a result with the number that the kernel has reported, without correction.
     pub(crate) const fn uncorrected(count: c_int) -> Self {
         Self { count, hidden: Vec::new() }
     }
@@ -33,7 +35,7 @@ impl Found {
         self.count == 0 && !self.hidden.is_empty()
     }
 
-    /// Corrects the result of `poll` in `entries`.
+    /// Corrects the result of `poll`, which the kernel has stored in `entries`.
     pub(crate) fn of_entries(count: c_int, entries: &mut [pollfd], hiding: Hiding) -> Self {
         let mut found = Self::uncorrected(count);
         if count <= 0 || !hiding.was_possible() {
@@ -85,8 +87,8 @@ impl Found {
         }
         let about: Vec<u64> =
             events.iter().filter(|event| is_of_bytes(event)).map(|event| event.u64).collect();
-        // Release the lock of the table before calling a connection, because a connection takes the
-        // table's lock while it holds its own.
+        // Release the lock of the table before a function of a connection is called, because a
+        // connection takes this lock while it holds its own lock.
         let known = connection_table::lock().members(epoll, |data| about.contains(&data));
         let mut hidden = Vec::new();
         let mut left = 0;
@@ -98,8 +100,9 @@ impl Found {
             if let Some(connections) = all_hidden(of_event.clone()) {
                 event.events &= !(OF_BYTES as u32);
                 let is_dropped = event.events & REPORTED == 0;
-                // The library hides this event from the program, and the kernel reports the event
-                // only once. Arm the registration again, so that the kernel reports a later event.
+                // The library hides this event from the program. If the kernel reports events of
+                // this registration only once, arm the registration again, so that the kernel
+                // reports a later event.
                 of_event.for_each(|known| connection_table::lock().arm_again(known, is_dropped));
                 hidden.extend(connections);
                 if is_dropped {
@@ -113,7 +116,8 @@ impl Found {
     }
 }
 
-/// Returns the connections of a number, if the kernel wrongly reports the number as readable.
+/// Returns the connections of a descriptor number, if the kernel wrongly reports the number as
+/// readable. Returns an empty list otherwise.
 fn hidden(fd: c_int) -> Vec<Arc<Connection>> {
     match table::kind(fd) {
         Kind::Socket => {
@@ -130,8 +134,8 @@ fn hidden(fd: c_int) -> Vec<Arc<Connection>> {
     }
 }
 
-/// Returns the connections of these registrations, if the kernel reports all of them wrongly.
-/// Returns `None` if any report is right, or if there are no registrations.
+/// Returns the connections of these registrations, if the kernel wrongly reports all of them as
+/// readable. Returns `None` if at least one report is right, or if there are no registrations.
 pub(crate) fn all_hidden<'a>(
     known: impl Iterator<Item = &'a Registered>,
 ) -> Option<Vec<Arc<Connection>>> {
@@ -155,7 +159,8 @@ const fn is_of_bytes(event: &epoll_event) -> bool {
 }
 
 impl Registered {
-    /// Returns the connections of the registration that the kernel wrongly reports as readable.
+    /// Returns the connections of this registration, if the kernel wrongly reports it as readable.
+    /// Returns an empty list otherwise.
     pub(crate) fn hidden(&self) -> Vec<Arc<Connection>> {
         match &self.connection {
             Some(connection) if is_nothing(self.fd, connection) => vec![Arc::clone(connection)],
@@ -164,18 +169,18 @@ impl Registered {
         }
     }
 
-    /// Returns true if the kernel reports the event only once and the library must arm the
-    /// registration again.
+    /// Returns true if the library must arm the registration again, because the kernel reports the
+    /// event only once. `is_dropped` is true if the program gets no event of the registration.
     pub(crate) const fn is_reported_once(&self, is_dropped: bool) -> bool {
         let is_edge = self.events & libc::EPOLLET as u32 != 0;
         let is_one_shot = self.events & libc::EPOLLONESHOT as u32 != 0;
-        // If the program gets other events of a one-shot registration, the program itself arms the
+        // If the program gets other events of a one-shot registration, the program arms the
         // registration again.
         if is_one_shot { is_dropped } else { is_edge }
     }
 }
 
-/// Mask of reported events.
+/// Mask of the events that the kernel reports, without the flags of a registration.
 const REPORTED: u32 = 0xffff;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Corrects `TCP_INFO` of a connection that has moved.
+//! Corrects `TCP_INFO` of a connection that has moved from TCP to the edge.
 
 use libc::c_void;
 use sockets::Connection;
 
-/// Corrects the kernel's `TCP_INFO`, because the TCP connection of a moved connection is idle. Sets
-/// the number of unsent bytes to the number of unsent bytes of the stream. Fields about round
-/// trips, segments and losses keep the values of TCP.
+/// Corrects the kernel's `TCP_INFO` of a connection that has moved to the edge. Sets the number of
+/// unsent bytes to that of the stream on the edge, because the TCP connection is idle. The fields
+/// about round trips, segments and losses keep the values of TCP.
 ///
 /// # Safety
 /// `value` must point to the first `length` bytes of a `tcp_info`.

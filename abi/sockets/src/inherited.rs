@@ -1,11 +1,11 @@
 //! Connections that a forked child inherits from its parent.
 //!
-//! A moved connection stays in the parent. When a child begins to use the connection, the child
-//! asks the parent to return the connection to TCP. The request goes through a Unix socket pair
-//! that the parent created before the fork. After the return, both processes use the connection
-//! through the kernel. Most children send no request: they serve other connections, or write a
-//! snapshot and end. If the parent ends before its children, it first returns all connections that
-//! they inherited to TCP.
+//! A connection that has moved to the edge stays in the parent. When a child begins to use the
+//! connection, the child asks the parent to return the connection to TCP. The request goes through
+//! a Unix socket pair that the parent created before the fork. After the return, both processes use
+//! the connection through the kernel. Most children send no request, because they serve other
+//! connections, or write a snapshot and end. If the parent ends before its children, it first
+//! returns to TCP all connections that they inherited.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -44,8 +44,8 @@ impl Channel {
     }
 }
 
-/// Starts to answer requests of a child and of the child's own children, until all of them have
-/// ended. Called in the parent.
+/// Starts a thread that answers the requests of a child and of the child's own children, until all
+/// of them have ended. Called in the parent.
 pub(crate) fn serve(channel: OwnedFd, connections: Vec<Arc<Socket>>) {
     let served = Arc::new(Served { channel, connections });
     lock(&SERVED).push(Arc::clone(&served));
@@ -72,14 +72,14 @@ pub(crate) fn hand_over() {
     let all: Vec<_> = lock(&SERVED).clone();
     let sockets = || all.iter().flat_map(|served| &served.connections);
     let connections = || sockets().filter_map(|socket| socket.begun());
-    // In the first pass, begin the return of every connection without waiting, so that the waits of
-    // the second pass overlap.
+    // In the first pass, begin the return of every connection without waiting. So in the second
+    // pass, all connections return while this thread waits for the first of them.
     for limit in [Duration::ZERO, HOME_LIMIT] {
         let mut limit = limit;
         for connection in connections() {
             if !connection.go_home(limit) && connection.is_going_home() {
-                // The peer is stopped or unreachable, and other peers may be, too. So wait no
-                // longer.
+                // The peer is stopped or unreachable. Other peers may be in the same state, so do
+                // not wait for them.
                 limit = Duration::ZERO;
             }
         }
@@ -95,14 +95,14 @@ pub(crate) fn hand_over() {
     }
 }
 
-/// A child, and the connections that it may request.
+/// The channel to a child, and the connections that the child may request.
 #[derive(Debug)]
 struct Served {
     channel: OwnedFd,
     connections: Vec<Arc<Socket>>,
 }
 
-/// In a child: the channel to the parent.
+/// The channel to the parent, in a child.
 #[derive(Debug)]
 pub(crate) struct Parent {
     channel: OwnedFd,
@@ -114,24 +114,23 @@ pub(crate) struct Parent {
 pub(crate) fn begin_child(mut asking: Asking, channel: Option<OwnedFd>) {
     let parent = channel.map(|channel| Parent { channel, home: Vec::new() });
     // The old value is the parent's channel to its own parent. Leak the value, because its
-    // descriptor is already closed in this process. This process does not need that channel: before
-    // the fork, the parent fetched all connections that it had inherited.
+    // descriptor is already closed in this process. This process does not need that channel,
+    // because the parent fetched all its inherited connections before this fork.
     std::mem::forget(std::mem::replace(&mut *asking, parent));
-    // The children of the parent are not children of this process. Another thread of the parent may
-    // have held this lock at the fork, so only try it.
+    // Forget the children of the parent, because they are not children of this process. Only try to
+    // take the lock, because another thread of the parent may have held it at the fork.
     if let Ok(mut served) = SERVED.try_lock() {
         std::mem::forget(std::mem::take(&mut *served));
     }
 }
 
-/// Locks the channel to the parent, so that no other thread sends a request while the process
-/// forks.
+/// Locks the channel to the parent, so that no other thread sends a request during a fork.
 pub(crate) fn hold() -> Asking {
     lock(&PARENT)
 }
 
-/// Asks the parent to return a connection to TCP. Called in a child that begins to use the
-/// connection.
+/// Asks the parent to return a connection to TCP, and applies the answer. Called in a child that
+/// begins to use the connection.
 pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     // The lock lets one thread at a time send a request.
     let mut parent = hold();
@@ -156,7 +155,7 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
             connection_table.forget(socket.token);
         }
         Ok(Answer::Carried(end)) => {
-            // If there is no descriptor, the connection was already on TCP at the fork.
+            // If the answer has no descriptor, the child continues with its own.
             if let Some(end) = end {
                 connection_table.put(socket.token, &end);
             }
@@ -165,8 +164,8 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
         Err(error) => {
             let what = format_args!("the parent did not answer for a connection: {error}");
             note(LogLevel::Error, what);
-            // The parent was killed, and no other process uses the connection. So end the
-            // connection for the peer.
+            // If the channel is closed, the parent was killed, and no other process carries the
+            // bytes of the connection. So end the connection for the peer.
             if let (Errno::EPIPE | Errno::ECONNRESET, Some(tcp)) = (error, socket.tcp()) {
                 let _closed = shutdown(tcp.as_raw_fd(), Shutdown::Both);
             }
@@ -175,8 +174,9 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     }
 }
 
-/// Makes all calls on a connection fail, as if the peer had reset it. The old descriptor must not
-/// be read, because its bytes report readiness and do not come from the peer.
+/// Makes all calls on a connection fail, as if the peer had reset the connection. The program must
+/// not read the old descriptor: its bytes do not come from the peer, because the library uses them
+/// only to make the descriptor readable.
 fn break_off(connection_table: &mut ConnectionTable, socket: &Socket) {
     match reset_end() {
         Ok(end) => {
@@ -206,20 +206,21 @@ pub(crate) type Asking = MutexGuard<'static, Option<Parent>>;
 /// The parent's answer about a connection that a child begins to use.
 #[derive(Debug)]
 enum Answer {
-    /// The connection is on TCP, and already was at the fork.
+    /// The connection is on TCP, and was already on TCP at the fork.
     Left,
-    /// The connection had moved, and is now on TCP again.
+    /// The connection had moved to the edge, and is now on TCP again.
     Home,
-    /// The parent relays the bytes of the connection. If there is a descriptor, the child must use
-    /// it.
+    /// The parent relays the bytes of the connection. If the answer has a descriptor, the child
+    /// must use that descriptor.
     Carried(Option<OwnedFd>),
 }
 
-/// Returns a connection to TCP, or relays its bytes. `of_child` is the descriptor of the connection
-/// in the child.
+/// Makes a connection return to TCP, or relays its bytes if that is impossible. Returns the answer
+/// for the child. `of_child` is the child's descriptor of the connection.
 fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
     let Some(connection) = socket.begun() else { return Answer::Left };
-    // The route was decided before the fork, or will be decided soon.
+    // Wait until it is decided whether the connection moves. This was decided before the fork, or
+    // will be decided soon.
     for _ in 0..DECISION_LOOKS {
         if connection.route() != Route::Undecided {
             break;
@@ -254,7 +255,8 @@ fn is_end(fd: RawFd) -> bool {
 
 impl Parent {
     fn ask(&mut self, socket: &Socket, fd: c_int) -> Result<Answer, Errno> {
-        // Before a parent ends, it reports which connections are on TCP again.
+        // First read reports without a request: a parent that ends reports which connections are on
+        // TCP again.
         while self.is_ready(0)? {
             let Ok((of, Answer::Home)) = receive_answer(&self.channel) else { break };
             self.home.push(of);
@@ -270,7 +272,7 @@ impl Parent {
             match receive_answer(&self.channel)? {
                 (of, answer) if of == socket.token => return Ok(answer),
                 (of, Answer::Home) => self.home.push(of),
-                // This answer is late: the child has already given up waiting for it.
+                // Ignore an answer that arrives too late, because the child no longer waits for it.
                 (_, Answer::Left | Answer::Carried(_)) => {}
             }
         }
@@ -354,16 +356,16 @@ fn as_borrowed(fd: &OwnedFd) -> BorrowedFd<'_> {
     std::os::fd::AsFd::as_fd(fd)
 }
 
-/// Locks a mutex, even if a thread panicked while the thread held the mutex. The data must
-/// therefore be consistent at every point at which a holder can panic.
+/// Locks a mutex, even if a thread has panicked while it held the mutex. Therefore the data must be
+/// consistent at every point at which a thread with the lock can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a child: the channel to the parent.
+/// The channel to the parent, in a child.
 static PARENT: Mutex<Option<Parent>> = Mutex::new(None);
 
-/// In a parent: the children.
+/// The channels to the children, in a parent.
 static SERVED: Mutex<Vec<Arc<Served>>> = Mutex::new(Vec::new());
 
 /// Length of an answer in bytes: its kind, and the token of the connection.
@@ -373,11 +375,11 @@ const LEFT: u8 = 0;
 const CARRIED: u8 = 1;
 const HOME: u8 = 2;
 
-/// The time for which a child waits for an answer, in milliseconds. It is longer than the time that
-/// a connection can stay undecided, plus the time to return to TCP.
+/// Time for which a child waits for an answer, in milliseconds. It is longer than the sum of two
+/// times: the time until it is decided whether a connection moves, and the time of a return to TCP.
 const ANSWER_MS: u16 = 5000;
 
-/// The number of times that the parent checks whether a route is decided, and the interval between
-/// two checks. Together they cover the longest time that a decision takes.
+/// Number of times that the parent checks whether the move of a connection is decided, and the
+/// interval between two checks. Their product covers the longest time that a decision takes.
 const DECISION_LOOKS: u32 = 1000;
 const DECISION_LOOK: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! Calls by this library itself that create and close descriptors. These descriptors are
+//! Calls that this library makes to create and close its own descriptors. These descriptors are
 //! [private](table::Kind::Private).
 
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -13,8 +13,8 @@ unsafe extern "C" fn fcntl_of_ours(fd: c_int, command: c_int, argument: usize) -
     if !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         return control(fd, command, argument);
     }
-    // Duplicate directly to a high number. Otherwise a program could find a low number in use for a
-    // moment.
+    // Duplicate directly to a high number, because otherwise a program could find a low number in
+    // use for a moment.
     let lowest = LOWEST.load(Ordering::Relaxed).cast_unsigned() as usize;
     let high = control(fd, command, argument.max(lowest));
     kept(if high < 0 { control(fd, command, argument) } else { high })
@@ -29,15 +29,15 @@ unsafe extern "C" fn fcntl64_of_ours(fd: c_int, command: c_int, argument: usize)
 #[unsafe(export_name = "ethernot_inside_close")]
 unsafe extern "C" fn close_of_ours(fd: c_int) -> c_int {
     if table::kind(fd) == Kind::Private {
-        // Clear the number before the close, because another thread may get the number as soon as
-        // it is closed.
+        // Clear the number in the table before the close, because another thread may get the number
+        // as soon as it is closed.
         table::set(fd, Kind::Plain);
     }
     call_next!(close(fd: c_int) -> c_int, else -1)
 }
 
-/// Moves a new descriptor of this library to a high number, and makes it private. Some programs
-/// expect to get the lowest free number.
+/// Moves a new descriptor of this library to a high number, and makes it private. Without this,
+/// programs that expect certain low numbers for their descriptors would fail.
 pub(crate) fn kept(fd: c_int) -> c_int {
     if fd < 0 {
         return fd;
@@ -79,6 +79,6 @@ pub(crate) fn choose_numbers() {
 
 static LOWEST: AtomicI32 = AtomicI32::new(0);
 
-/// Maximum of the lowest private number. The kernel's descriptor table grows with the highest
-/// number in use. With this number, the table takes 64 KiB.
+/// Upper bound of the lowest private number. The kernel's descriptor table of a process grows with
+/// the highest number in use. With numbers around this bound, the table takes 64 KiB.
 const LOWEST_MAX: u64 = 4096;

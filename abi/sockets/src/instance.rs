@@ -1,4 +1,5 @@
-//! The [`Sockets`] instance of this process. It starts with the first connection that may move.
+//! The [`Sockets`] instance of this process. It starts when the first connection begins to move to
+//! the edge.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -26,7 +27,7 @@ pub(crate) fn begin() {
     unsafe { libc::atexit(at_end) };
 }
 
-/// Decides whether a connection may move.
+/// Decides whether a new connection may move to the edge or stays on TCP.
 pub(crate) fn choice(role: Role, local: SocketAddr, peer: SocketAddr) -> Choice {
     let Some(settings) = chosen::settings() else { return Choice::Tcp(Reason::NoEndpoint) };
     match settings.choice(role, local, peer) {
@@ -35,13 +36,13 @@ pub(crate) fn choice(role: Role, local: SocketAddr, peer: SocketAddr) -> Choice 
     }
 }
 
-/// Returns true if a new connection moves at its first use, because earlier connections to the
-/// service have lasted.
+/// Returns true if a new connection moves to the edge already at its first use, because earlier
+/// connections to the service have lasted long enough.
 pub(crate) fn is_early(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
     chosen::moving() == Moving::WhenItPays && services::is_known_to_pay(role, local, peer)
 }
 
-/// Returns the trial of a new connection.
+/// Returns the trial of a new connection: the time on TCP before it moves.
 pub(crate) fn trial(is_early: bool) -> OnTrial {
     match chosen::moving() {
         Moving::WhenItPays if !is_early => OnTrial::begin(),
@@ -57,7 +58,7 @@ pub(crate) fn started() -> Option<&'static Sockets> {
     unsafe { STARTED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Makes a connection begin to move. Returns `None` if the connection stays on TCP.
+/// Makes a connection begin to move to the edge. Returns `None` if the connection stays on TCP.
 pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> {
     let stays = match services::silence(socket.role, socket.local, socket.peer) {
         None if !socket.reservation.make(fd, table::count_private) => Some(Reason::Descriptors),
@@ -83,14 +84,15 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
         Role::Connecting => sockets.connected(token, local, peer),
         Role::Accepting => sockets.accepted(token, local, peer, socket.trial.has_bytes()),
     };
-    // The program may have put the socket into `epoll` sets before the socket was connected.
+    // The program may have put the socket into `epoll` sets before, so the descriptor must report
+    // readiness from the start.
     let watching = connection_table::lock().watching(socket.token);
     match watching {
         Some(true) => moving.watch_edges(),
         Some(false) => moving.watch(),
         None => {}
     }
-    // The program may have set these options earlier, on the socket or on its listener.
+    // Apply options that the program has set earlier, on the socket or on its listener.
     if is_prompt {
         moving.set_no_delay(true);
     }
@@ -125,7 +127,7 @@ pub(crate) fn finish() {
     sockets::counters::finish();
 }
 
-/// Writes the last counters. Runs after all exit handlers of the program.
+/// Writes the final values of the counters. Runs after all exit handlers of the program.
 extern "C" fn at_end() {
     if is_home() {
         note_short();
@@ -133,9 +135,10 @@ extern "C" fn at_end() {
     }
 }
 
-/// Counts the connections that end with the process before a move would have paid.
+/// Counts the connections that are still on TCP at the end of the process, because they have not
+/// lasted long enough to move.
 fn note_short() {
-    // A thread that no longer exists may hold the lock, so only try it.
+    // Only try to take the lock, because a thread that no longer exists may hold it.
     let Some(connection_table) = connection_table::try_lock() else { return };
     let all: Vec<_> = connection_table.all().map(|(socket, _)| Arc::clone(socket)).collect();
     drop(connection_table);
@@ -144,8 +147,8 @@ fn note_short() {
     }
 }
 
-/// Takes the lock for starting an instance, so that no other thread starts one while the process
-/// forks.
+/// Takes the lock for starting an instance, so that no other thread starts an instance during a
+/// fork.
 pub(crate) fn hold() -> MutexGuard<'static, ()> {
     STARTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -234,5 +237,5 @@ static STARTED: AtomicPtr<Sockets> = AtomicPtr::new(std::ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// The maximum time for which the end of a program waits until peers have acknowledged its bytes.
+/// Maximum time for which a program that ends waits until peers have acknowledged its bytes.
 const FINISH_LIMIT: Duration = Duration::from_secs(2);

@@ -28,8 +28,8 @@ pub(crate) unsafe fn slice<'a>(from: *const c_void, size: size_t) -> IoSlice<'a>
     IoSlice::new(unsafe { std::slice::from_raw_parts(from.cast(), size.min(SIZE_MAX)) })
 }
 
-/// Calls `then` with slices for writing. Returns `None` if the list has more entries than the
-/// kernel allows.
+/// Converts a list to slices that can be written, and calls `then` with them. Returns `None` if the
+/// list has more entries than the kernel allows.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `readv`.
@@ -51,8 +51,8 @@ pub(crate) unsafe fn with_mut<T>(
     (count <= MANY).then(|| then(&mut (0..count).map(made).collect::<Vec<_>>()))
 }
 
-/// Calls `then` with slices for reading. Returns `None` if the list has more entries than the
-/// kernel allows.
+/// Converts a list to slices that can be read, and calls `then` with them. Returns `None` if the
+/// list has more entries than the kernel allows.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `writev`.
@@ -75,12 +75,12 @@ pub(crate) unsafe fn with<T>(
 }
 
 /// Converts the number of entries that a program passes to `readv` and similar functions. A
-/// negative number becomes a number that is too large, and so is rejected.
+/// negative number becomes a number that is too large, so that the call is rejected.
 pub(crate) fn counted(count: c_int) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// Maximum length of a list that is converted without an allocation.
+/// Maximum number of entries of a list that is converted without an allocation.
 const FEW: usize = 16;
 
 /// The longest list that the kernel accepts: `IOV_MAX`.

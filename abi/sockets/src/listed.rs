@@ -1,4 +1,5 @@
-//! `execl` and similar functions. They pass their variable arguments on unchanged.
+//! Handles `execl` and similar functions. The functions here pass their variable arguments to the C
+//! library unchanged.
 
 use std::arch::naked_asm;
 
@@ -7,8 +8,9 @@ use libc::{c_char, c_void};
 use crate::next::Next;
 use crate::{connection_table, executable, processes};
 
-/// Defines functions with variable arguments. Each function calls `$before` with the first
-/// argument. It then jumps to the function that `$before` has returned, with all arguments.
+/// Defines functions with variable arguments. Each function first calls `$before` with its first
+/// argument. Then it jumps, with all arguments, to the function whose address `$before` has
+/// returned.
 macro_rules! passed_on {
     ($($symbol:literal => $before:ident;)*) => {
         $(

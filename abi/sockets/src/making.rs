@@ -43,7 +43,8 @@ unsafe extern "C" fn socket_of_ours(domain: c_int, kind: c_int, protocol: c_int)
     ))
 }
 
-/// Handles `listen`: forgets the socket, because a listening socket is never connected.
+/// Handles `listen`: removes the socket from the table, because a listening socket is never
+/// connected.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `listen`.
@@ -122,8 +123,8 @@ fn accepted(fd: c_int) -> c_int {
     fd
 }
 
-/// Handles `connect`. Does not open the rendezvous socket, which opens when the program uses the
-/// connection. So `connect` stays cheap.
+/// Handles `connect`. The move of the connection begins only when the program uses the connection,
+/// so that `connect` stays fast.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `connect`.
@@ -158,7 +159,8 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
 
 /// The answer to a `connect` on a socket that may already be connected.
 enum Again {
-    /// No answer: this is the first `connect`. The kernel must connect, and may wait for the peer.
+    /// No answer, because this is the first `connect`. The kernel must connect the socket, and may
+    /// wait for the peer.
     First,
     /// The kernel's result and `errno`. The connection is still on TCP.
     Kernel((c_int, c_int)),
@@ -176,7 +178,8 @@ fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
     if socket.begun().is_none() {
         return Again::First;
     }
-    // A connection that begins to move is already connected, so the kernel does not wait.
+    // The connection has begun to move, so it is already connected, and the kernel answers without
+    // waiting.
     match ask(fd, connect) {
         Asked::Answered(answer) => Again::Kernel(answer),
         Asked::Moved(_) => Again::Moved(answer()),
@@ -185,7 +188,7 @@ fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
 }
 
 fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
-    // Any other kind means a datagram socket, or a socket that stays on TCP.
+    // Any other socket is a datagram socket, or a TCP socket that stays on TCP.
     if !matches!(table::kind(fd), Kind::Unconnected | Kind::Socket) {
         return;
     }
@@ -193,7 +196,8 @@ fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
     let known = table::socket(fd);
     if known.as_ref().is_some_and(|known| (known.local, known.peer) == (local, peer)) {
         // The program has repeated `connect` to find out whether the socket is connected, and the
-        // kernel has reported success. Record this, because `connect` reports success only once.
+        // kernel has reported success. Record this, because a further `connect` must not report
+        // success again.
         let _first = known.is_some_and(|known| known.ends_to_connect());
         return;
     }
@@ -205,8 +209,8 @@ fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
     begin(fd, Role::Connecting, local, peer, is_connecting);
 }
 
-/// Begins to track a connection. Does nothing if the connection stays on TCP, because such
-/// connections must cost little.
+/// Begins to track a connection if it may move to the edge. Does not track other connections, so
+/// that calls on them stay fast.
 fn begin(fd: c_int, role: Role, local: SocketAddr, peer: SocketAddr, is_connecting: bool) {
     match instance::choice(role, local, peer) {
         Choice::Edge if is_tcp(fd) => {

@@ -1,11 +1,12 @@
-//! Macros that interpose functions of the C library and call the interposed functions.
+//! Macros that interpose functions of the C library, and call the functions of the C library with
+//! the same names.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_int, c_void};
 
-/// A function of the C library. Its address is looked up once.
+/// A function of the C library, whose address is looked up once.
 pub(crate) struct Next {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -56,13 +57,13 @@ pub(crate) fn set_errno(number: c_int) {
     unsafe { *libc::__errno_location() = number };
 }
 
-/// Returns true if the answer to a call is a failure.
+/// Returns true if `answer` is the value with which a call reports a failure.
 pub(crate) fn is_failure<T: PartialEq>(answer: Option<&T>, failed: &T) -> bool {
     answer == Some(failed)
 }
 
-/// Calls the next function with this name, usually the C library's function. If there is none, the
-/// call fails with `ENOSYS`.
+/// Calls the next function with this name in the order of loaded libraries, usually the function of
+/// the C library. If there is none, the call fails with `ENOSYS`.
 macro_rules! call_next {
     ($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty, else $failed:expr) => {{
         static NEXT: $crate::next::Next =
@@ -81,10 +82,10 @@ macro_rules! call_next {
     }};
 }
 
-/// Defines functions that interpose the C functions with the same names. If the condition holds,
-/// the expression after `by` is evaluated. If the expression returns a value, this value is the
-/// result. In all other cases the C library is called. Calls by this library itself always go to
-/// the C library.
+/// Defines functions that interpose the C functions with the same names. If the condition holds, a
+/// function evaluates the expression after `by`. If this returns a value, the value is the result
+/// of the call. In all other cases, the function calls the C library. Calls by this library itself
+/// always go to the C library.
 ///
 /// `cargo xtask libraries` binds the names. Programs call `ethernot_sockets_NAME`, and this library
 /// calls `ethernot_inside_NAME`.
@@ -106,7 +107,8 @@ macro_rules! interpose {
                         // requires.
                         let answer = unsafe { $answer };
                         let has_failed = $crate::next::is_failure(answer.as_ref(), &$failed);
-                        // A successful call must leave `errno` unchanged.
+                        // Restore `errno` after success, because a successful call must not change
+                        // it.
                         let error = if has_failed { $crate::next::errno() } else { before };
                         let is_restarted = $crate::signals::is_restarted();
                         if answer.is_none() {

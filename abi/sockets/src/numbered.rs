@@ -1,8 +1,8 @@
 //! `syscall`: kernel calls by their numbers.
 //!
-//! A call that uses or creates a descriptor behaves like the C function with that name. A query for
+//! A call that uses or creates a descriptor behaves like the C function for that call. A query for
 //! the address of a descriptor goes to the kernel. `io_uring` would bypass this library. Therefore
-//! `io_uring_setup` fails as on a kernel without `io_uring`, and programs use `epoll` instead.
+//! `io_uring_setup` fails like on a kernel without `io_uring`, and programs use `epoll` instead.
 
 use std::arch::asm;
 
@@ -33,8 +33,8 @@ unsafe extern "C" fn of_program(
     }
 }
 
-/// Calls the kernel without the C library. Allocators use `syscall` before the dynamic linker can
-/// look up names.
+/// Calls the kernel without the C library, because allocators use `syscall` before the dynamic
+/// linker can look up names of functions.
 #[unsafe(export_name = "ethernot_inside_syscall")]
 unsafe extern "C" fn of_ours(
     number: c_long,
@@ -62,7 +62,8 @@ unsafe fn of_kernel(
     [first, second, third, fourth, fifth, sixth]: [usize; 6],
 ) -> c_long {
     let result;
-    // SAFETY: guaranteed by the caller. The kernel changes only these two registers and the result.
+    // SAFETY: the caller passes valid arguments. The kernel changes only these two registers and
+    // the result.
     unsafe {
         asm!(
             "syscall",
@@ -83,7 +84,7 @@ unsafe fn of_kernel(
     [first, second, third, fourth, fifth, sixth]: [usize; 6],
 ) -> c_long {
     let result;
-    // SAFETY: guaranteed by the caller. The kernel changes only the result.
+    // SAFETY: the caller passes valid arguments. The kernel changes only the result.
     unsafe {
         asm!(
             "svc 0",

@@ -1,8 +1,8 @@
 //! Handles calls of the program that create descriptors.
 //!
-//! A new descriptor may get a number that the table already knows. In that case the program has
-//! closed the old descriptor by a call that is not interposed, so the table clears the number.
-//! Descriptors that this library creates are [private](crate::table::Kind::Private).
+//! A new descriptor may get a number for which the table has an entry. In that case, the program
+//! has closed the old descriptor by a call that is not intercepted, so this module clears the
+//! entry. Descriptors that this library creates are [private](crate::table::Kind::Private).
 
 use libc::{DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, pid_t};
 
@@ -12,7 +12,7 @@ use crate::next::{call_next, errno, set_errno};
 use crate::table::{self, Kind, is_known};
 use crate::{closing, this_process};
 
-/// Clears the table's entry for the number of a new descriptor.
+/// Clears the table's entry for the number of a new descriptor, and returns the number.
 pub(crate) fn made(fd: c_int) -> c_int {
     if is_known(fd) {
         clear(fd);
@@ -22,7 +22,8 @@ pub(crate) fn made(fd: c_int) -> c_int {
 
 #[cold]
 fn clear(fd: c_int) {
-    // A process that shares this memory (`vfork`) has a separate descriptor table.
+    // A process that shares the memory of another process (`vfork`) has descriptors of its own, so
+    // the table must not change.
     if !this_process::is_home() {
         return;
     }
@@ -36,9 +37,8 @@ fn clear(fd: c_int) {
     set_errno(before);
 }
 
-/// Defines functions that return a descriptor. If the program calls such a function, the function
-/// clears the number in the table. If this library calls it, the function makes the descriptor
-/// private.
+/// Defines functions that return a descriptor. The variant for the program clears the table's entry
+/// for the number. The variant for this library makes the descriptor private.
 macro_rules! opening {
     ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
         $(
@@ -124,8 +124,8 @@ opening_set! {
     epoll_create1(flags);
 }
 
-/// Defines functions that return a stream. They clear the number of the stream's descriptor in the
-/// table.
+/// Defines functions that return a stream. They clear the table's entry for the descriptor of the
+/// stream.
 macro_rules! opening_stream {
     ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
         $(
@@ -294,8 +294,8 @@ unsafe extern "C" fn forkpty_of_ours(
     )
 }
 
-/// Calls `with` for both descriptors that a successful call has written to memory, and stores the
-/// results there.
+/// Calls `with` for both descriptors that a successful call has written to `ends`, and stores the
+/// results at the same place.
 ///
 /// # Safety
 /// If `result` is 0, `ends` must be null or point to two numbers.

@@ -99,7 +99,8 @@ unsafe fn set(
             (libc::IPPROTO_TCP, libc::TCP_CORK) => {
                 begun.zip(on()).inspect(|(connection, on)| connection.set_cork(*on));
             }
-            // Only TCP has out-of-band data, and notifications in the error queue of the kernel.
+            // Out-of-band data, and notifications in the error queue of the kernel, exist only on
+            // TCP.
             (libc::SOL_SOCKET, libc::SO_OOBINLINE | libc::SO_ZEROCOPY | libc::SO_TIMESTAMPING)
                 if on() == Some(true) =>
             {
@@ -130,7 +131,7 @@ unsafe fn set(
         return Some(fail(libc::EOPNOTSUPP, -1));
     }
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_CORK) && on().is_some() {
-        // Corked bytes are in the ring and not in TCP, so leave TCP uncorked.
+        // The library itself holds corked bytes back, so do not cork TCP.
         return Some(0);
     }
     let tcp = connection.tcp()?;
@@ -179,7 +180,8 @@ unsafe fn give_address(
         Asked::Answered(result) => return Some(result),
         Asked::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Asked::Moved(_) => {}
-        // For a connection that another process relays, the kernel has no TCP address.
+        // If another process relays the connection, the kernel does not know the TCP address,
+        // because the descriptor is not a TCP socket. So return the stored address.
         Asked::Kernel if known.as_ref().is_some_and(|socket| socket.owner == Owner::Other) => {}
         Asked::Kernel => return None,
     }
@@ -199,7 +201,8 @@ unsafe fn shut_down(fd: c_int, how: c_int) -> Option<c_int> {
         Answering::Kernel => return None,
         Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(counted) => {
-            // Leave the connection to TCP, because a switch marker cannot follow the end of TCP.
+            // Make the connection stay on TCP. It can no longer move, because a switch marker
+            // cannot follow the end of the TCP stream.
             counted.stay(Reason::Short);
             return None;
         }

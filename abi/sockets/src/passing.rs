@@ -10,10 +10,11 @@ use crate::table::is_known;
 use crate::{connection_table, table, this_process};
 
 /// Makes later calls on a number go to the kernel. The connection of the number stays on TCP or
-/// returns to TCP. If it cannot return, the library relays its bytes.
+/// returns to TCP. If it cannot return, the library relays its bytes between the edge and a kernel
+/// socket.
 pub(crate) fn leave_to_kernel(fd: c_int) {
     if let Some(socket) = table::socket(fd).filter(|socket| socket.is_unused()) {
-        // This side has not begun to move the connection.
+        // This side has not begun to move the connection, so make it stay on TCP.
         socket.stay(Reason::Passed);
         connection_table::lock().forget(socket.token);
         return;
@@ -22,16 +23,16 @@ pub(crate) fn leave_to_kernel(fd: c_int) {
     if connection.route() == Route::Undecided && connection.stay(Reason::Passed) {
         return;
     }
-    // A process that shares the memory of another process (`vfork`) has a separate descriptor
-    // table. This process cannot put the TCP socket into that table.
+    // If this process shares the memory of another process (`vfork`), it cannot put the TCP socket
+    // at that process's descriptor number, because each of the two has its own descriptors.
     if !this_process::is_home() || !brought_home(&connection) {
         connection.relay(borrowed(fd));
     }
 }
 
-/// Returns a connection to TCP. Returns false if that is impossible. If the peer is stopped, waits
-/// for it, as TCP also does. Without the wait, bytes that the program writes during the return
-/// would be lost.
+/// Makes a connection return to TCP. Returns false if that is impossible. If the peer's process is
+/// stopped, waits for it, because otherwise bytes that the program writes during the return would
+/// be lost.
 pub(crate) fn brought_home(connection: &Connection) -> bool {
     while !connection.go_home(HOME_LIMIT) {
         if !connection.is_going_home() {
@@ -47,7 +48,8 @@ pub(crate) fn has_descriptors(message: *const msghdr) -> bool {
     unsafe { message.as_ref() }.is_some_and(|message| message.msg_controllen != 0)
 }
 
-/// Leaves connections to the kernel if the message passes their descriptors to another process.
+/// Leaves a connection to the kernel if the message passes a descriptor of the connection to
+/// another process.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `sendmsg`.
@@ -91,6 +93,6 @@ pub(crate) unsafe fn of_message(message: *const msghdr, mut with: impl FnMut(c_i
     }
 }
 
-/// The time for which one attempt waits for a connection to return to TCP. A running peer answers
-/// much sooner.
+/// Time for which one attempt to return a connection to TCP waits for the peer. A running peer
+/// answers much sooner.
 pub(crate) const HOME_LIMIT: Duration = Duration::from_secs(2);

@@ -85,7 +85,8 @@ unsafe fn polled_masked(
         return None;
     }
     let _on_trial = beside_kernel(entries.iter().map(|entry| entry.fd))?;
-    // Only the kernel can change the mask and begin the wait in one atomic step.
+    // Let the kernel wait, because only the kernel can change the signal mask and begin the wait in
+    // one atomic step.
     Some(masked(limit, mask, |slice| {
         for entry in &*entries {
             drop(Awaited::of(entry.fd, entry.events));
@@ -103,7 +104,8 @@ unsafe fn polled_masked(
     }))
 }
 
-/// Lets the kernel wait with another signal mask. While connections may move, waits in time slices.
+/// Lets the kernel wait with another signal mask. Waits in time slices, because connections may
+/// move in the meantime, and the kernel's wait would not notice this.
 pub(crate) fn masked(
     limit: Option<Duration>,
     mask: *const sigset_t,
@@ -152,7 +154,7 @@ pub(crate) fn time_of(limit: Duration) -> timespec {
     }
 }
 
-/// Returns true if a wait for this number may concern the edge.
+/// Returns true if a wait for this number may be a wait for bytes from the edge.
 pub(crate) fn is_ours(fd: c_int) -> bool {
     matches!(table::kind(fd), Kind::Socket | Kind::Epoll)
 }

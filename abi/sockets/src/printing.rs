@@ -8,7 +8,7 @@ use crate::answering::{Answering, answering};
 use crate::next::{call_next, fail, set_errno};
 use crate::table::is_known;
 
-/// A `va_list` as an argument. On both supported architectures it is passed as an address.
+/// A `va_list` as an argument of a function. Both supported architectures pass its address.
 type List = *mut c_void;
 
 #[unsafe(export_name = "ethernot_sockets_vdprintf")]

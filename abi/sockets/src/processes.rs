@@ -1,4 +1,4 @@
-//! Forks, `exec` calls, and the end of the process.
+//! Handles forks, `exec` calls, and the end of the process.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -84,15 +84,17 @@ unsafe extern "C" fn popen_of_ours(command: *const c_char, mode: *const c_char) 
     )
 }
 
-/// Returns true if connections or counters need work when the process ends.
+/// Returns true if the library must do something with connections or counters when the process
+/// ends.
 fn has_to_finish() -> bool {
     connection_table::has_any() || sockets::counters::is_kept()
 }
 
 /// Installs the fork handlers.
 pub(crate) fn begin() {
-    // SAFETY: the handlers are functions without captured state. If registering fails (no memory),
-    // a forked child does not run them; the library then detects the child by its process ID.
+    // If this fails because there is no memory, a forked child does not run the handlers, and the
+    // library detects the child by its process ID.
+    // SAFETY: the handlers are functions without captured state.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
@@ -104,8 +106,8 @@ unsafe fn finished<T>() -> Option<T> {
     None
 }
 
-/// Prepares the connections for an `exec` call. `begins` is true if the call will succeed. If it is
-/// false, changes nothing.
+/// Prepares the connections for an `exec` call. `begins` is true if the call will succeed. If the
+/// call will fail, changes nothing.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `execve`.
@@ -124,7 +126,8 @@ pub(crate) fn replace() {
     instance::finish();
 }
 
-/// Prepares the connections for another program that inherits copies of the open descriptors.
+/// Prepares the connections for another process, which executes a program with copies of the open
+/// descriptors.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `posix_spawn`.
@@ -133,8 +136,8 @@ unsafe fn spawning<T>() -> Option<T> {
     None
 }
 
-/// Prepares the connections for `daemon`. A child process continues with the open descriptors. The
-/// C library then ends this process by a call of `_exit` that is not interposed.
+/// Prepares the connections for `daemon`: a child process continues with the open descriptors, and
+/// the C library ends this process by a call of `_exit` that is not intercepted.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `daemon`.
@@ -145,7 +148,7 @@ unsafe fn daemonizing<T>() -> Option<T> {
     None
 }
 
-/// Leaves a connection to the kernel, because functions of the C library that are not interposed
+/// Leaves a connection to the kernel, because functions of the C library that are not intercepted
 /// will use its descriptor number.
 ///
 /// # Safety
@@ -191,7 +194,8 @@ fn leave_open_ones() {
     }
 }
 
-/// The locks that the forking thread holds, and the channel between parent and child.
+/// The locks that the forking thread holds during the fork, and the channel between parent and
+/// child.
 struct Forking {
     asking: Asking,
     starting: MutexGuard<'static, ()>,
@@ -199,7 +203,8 @@ struct Forking {
     channel: Option<Channel>,
     /// TCP sockets of moved connections, each with the token of its connection.
     tcp: Vec<(u64, OwnedFd)>,
-    /// The last field, because dropping it runs deferred signal handlers.
+    /// This must be the last field, because signal handlers run when it is dropped, and then the
+    /// thread must hold no lock.
     inside: Inside,
 }
 
@@ -214,22 +219,23 @@ extern "C" fn before() {
     let mut tcp = Vec::new();
     for (socket, numbers) in &all {
         match (socket.owner, socket.begun()) {
-            // The child, or a child of the child, may request this connection from this process. So
-            // fetch the connection from the parent now.
+            // This process has inherited the connection. Fetch it from the parent now, because the
+            // child can ask only this process for it.
             (Owner::Inherited, _) => {
                 numbers.first().inspect(|&&fd| inherited::fetch(socket, fd));
             }
             (Owner::Own, Some(connection)) => {
-                // If the process forked during a move, both parent and child would have the
-                // connection, and no process could finish the move.
+                // If it is not decided yet whether the connection moves, make it stay on TCP,
+                // because neither parent nor child could finish the move while both have the
+                // connection.
                 let stays =
                     connection.route() == Route::Undecided && connection.stay(Reason::Forked);
                 is_any_begun |= !stays;
                 let moved = connection.tcp().and_then(|tcp| tcp.try_clone().ok());
                 tcp.extend(moved.map(|moved| (socket.token, moved)));
             }
-            // Either process may use the connection, but only one process can have the rendezvous
-            // socket.
+            // Make the connection stay on TCP. Parent and child may both use it, but only one
+            // process can have the rendezvous socket, the UDP socket that the move needs.
             (Owner::Own, None) if socket.role == Role::Connecting => {
                 connection_table::lock().forget(socket.token);
                 note_left(socket.role, socket.local, socket.peer, Reason::Forked);
@@ -246,8 +252,9 @@ extern "C" fn before() {
     FORKING.with(|place| place.replace(Some(forking)));
 }
 
-/// Creates shares of unused connections for the child, because parent or child may use them. A
-/// share shows each process whether the other process still has the connection.
+/// Counts the child among the processes that have unused connections, because either parent or
+/// child may use such a connection. By the count, each process sees whether the other process still
+/// has it.
 fn share_with_child(connection_table: &mut ConnectionTable) {
     let all: Vec<_> = connection_table.all().map(|(socket, _)| Arc::clone(socket)).collect();
     let wanting: Vec<_> = all.iter().filter(|socket| socket.wants_share()).collect();
@@ -258,7 +265,7 @@ fn share_with_child(connection_table: &mut ConnectionTable) {
                     socket.give_share(counters.share(index));
                 }
             }
-            // Without memory for shares, leave the connections to TCP.
+            // There is no memory for counters, so leave the connections to TCP.
             Err(_) => wanting.into_iter().for_each(|socket| connection_table.forget(socket.token)),
         }
     }
@@ -302,7 +309,8 @@ extern "C" fn in_child() {
     drop((connection_table, starting));
     instance::forget_in_child();
     sockets::counters::restart_in_child();
-    // Leak the parent's objects. Dropping them would need threads that do not exist in the child.
+    // Leak the parent's objects, because dropping them requires threads that do not exist in the
+    // child.
     std::mem::forget(all);
     let channel = channel.map(|channel| {
         std::mem::forget(channel.parent);

@@ -77,7 +77,7 @@ unsafe fn one_from(
     // SAFETY: the caller fulfils the `# Safety` section of this function.
     let answer = unsafe { one(fd, into, size, flags) };
     if answer.is_some_and(|count| count >= 0) && !length.is_null() {
-        // TCP returns no address.
+        // Report an address of length 0, like TCP.
         // SAFETY: the caller passes null or a valid pointer, and it is not null here.
         unsafe { length.write(0) };
     }
@@ -139,13 +139,15 @@ unsafe fn many_messages(
             // SAFETY: the caller fulfils the `# Safety` section of this function.
             Some(received) => unsafe { (*message).msg_len = received as c_uint },
         }
-        // The first message takes all bytes that have arrived, so do not wait for more.
+        // Do not wait for a further message, because the first message contains all bytes that have
+        // arrived.
         flags |= libc::MSG_DONTWAIT;
     }
     Some(count.cast_signed())
 }
 
-/// Lets a connection handle the call, if it has moved or may move.
+/// Lets the connection of a descriptor handle the call, if the connection has moved or has begun to
+/// move. Returns `None` if the kernel must handle the call.
 #[inline]
 fn receive(
     fd: c_int,
@@ -164,10 +166,10 @@ fn receive(
     };
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         if connection.route() == Route::Undecided {
-            // The call does not concern the bytes of the stream, so the kernel handles it.
+            // The call does not receive bytes of the stream, so the kernel can handle it.
             return None;
         }
-        // The edge has no out-of-band data and no error queue.
+        // Fail, because the edge has no out-of-band data and no error queue.
         let has_none = if flags & libc::MSG_OOB != 0 { libc::EINVAL } else { libc::EAGAIN };
         return Some(fail(has_none, -1));
     }

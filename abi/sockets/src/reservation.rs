@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::c_int;
 
-/// The reservation of the descriptors that one connection needs to move. It ends when the
-/// connection has these descriptors, or stays on TCP.
+/// The reservation of the descriptors that one connection needs to move to the edge. The
+/// reservation ends when the connection has got these descriptors or stays on TCP.
 #[derive(Debug, Default)]
 pub(crate) struct Reservation {
     is_held: AtomicBool,
@@ -40,12 +40,14 @@ impl Drop for Reservation {
     }
 }
 
-/// Clears the reservations in a forked child, because the child has inherited the parent's.
+/// Clears the count of reservations in a forked child, because the child has inherited the parent's
+/// count.
 pub(crate) fn forget_in_child() {
     MOVING.store(0, Ordering::SeqCst);
 }
 
-/// Returns the number of open descriptors of the process, or an estimate of it.
+/// Returns the number of open descriptors of the process. If the kernel does not report it, returns
+/// an estimate.
 fn in_use(fd: c_int, own: impl FnOnce() -> u64) -> u64 {
     // Since Linux 6.2, the size of this folder is the number of open descriptors.
     match fs::metadata("/proc/self/fd").map(|found| found.len()) {
@@ -66,6 +68,7 @@ fn limit() -> u64 {
 static MOVING: AtomicU64 = AtomicU64::new(0);
 
 /// Number of descriptors that a connection needs to move, in addition to the program's own. Two are
-/// permanent: a duplicate of the TCP socket, and the library's end of the socket pair. One is
-/// temporary: the rendezvous socket, or the program's end of the pair.
+/// permanent: a duplicate of the TCP socket, and the library's end of the socket pair that replaces
+/// the TCP socket. One is temporary: the UDP socket for the start of the move, or the program's end
+/// of the pair.
 const EACH: u64 = 3;

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 
 use crate::next::fail;
 
-/// Returns the number of bytes. On an error, sets `errno` and returns -1.
+/// Returns the number of bytes in `result`. On an error, sets `errno` and returns -1.
 pub(crate) fn counted(result: Result<usize, Errno>) -> ssize_t {
     match result {
         Ok(count) => ssize_t::try_from(count).unwrap_or(ssize_t::MAX),
@@ -13,7 +13,7 @@ pub(crate) fn counted(result: Result<usize, Errno>) -> ssize_t {
     }
 }
 
-/// Returns 0. On an error, sets `errno` and returns -1.
+/// Returns 0 on success. On an error, sets `errno` and returns -1.
 pub(crate) fn done(result: Result<(), Errno>) -> c_int {
     match result {
         Ok(()) => 0,

@@ -36,7 +36,8 @@ unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], limit: *mut timeval) ->
     // SAFETY: the caller fulfils the `# Safety` section of this function.
     let found = unsafe { waited(count, sets, &wanted, duration) };
     if let Some(time) = time {
-        // Linux writes the remaining time. This library knows the remaining time only if it is 0.
+        // Linux writes the remaining time to `limit`. This library does so only if no time remains,
+        // because otherwise it does not know the remaining time.
         if found == 0 {
             (time.tv_sec, time.tv_usec) = (0, 0);
         }
@@ -129,7 +130,7 @@ unsafe fn wanted(count: c_int, sets: [*mut fd_set; 3]) -> Option<Vec<pollfd>> {
     for fd in 0..count {
         let mut events = 0;
         for (set, event) in sets.iter().zip([libc::POLLIN, libc::POLLOUT, libc::POLLPRI]) {
-            // A set may be longer than the type `fd_set`.
+            // The set may be longer than the type `fd_set`, so use only its address.
             // SAFETY: the caller passes null or a set of `count` bits.
             if !set.is_null() && unsafe { bit(*set, fd) } {
                 events |= event;
@@ -170,8 +171,8 @@ unsafe fn taken_out(set: *mut fd_set, fd: c_int) -> bool {
     was_there
 }
 
-/// Copies of the program's sets. They are needed because the kernel overwrites the sets with its
-/// answer.
+/// Copies of the program's sets. A second call of the kernel needs them, because the kernel
+/// overwrites the sets with its answer.
 struct Copies {
     words: [Vec<usize>; 3],
 }
@@ -185,8 +186,8 @@ impl Copies {
             if set.is_null() {
                 return Vec::new();
             }
-            // SAFETY: the caller passes null or a set of `count` bits. The kernel also reads and
-            // writes whole words.
+            // SAFETY: the caller passes null or a set of `count` bits. Whole words may be accessed,
+            // because the kernel also reads and writes whole words.
             (0..length).map(|at| unsafe { *set.cast::<usize>().add(at) }).collect()
         });
         Self { words }

@@ -96,7 +96,8 @@ unsafe fn many_messages(
     is_answered.then_some(count.cast_signed())
 }
 
-/// Lets a connection handle the call, if it has moved or may move.
+/// Lets the connection of a descriptor handle the call, if the connection has moved or has begun to
+/// move. Returns `None` if the kernel must handle the call.
 #[inline]
 fn send(
     fd: c_int,

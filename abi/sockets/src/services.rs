@@ -1,6 +1,7 @@
-//! Records the outcome of earlier connections of this process. If a peer was silent, the library
-//! tries to move connections to it only once a minute. If the last connections to a service have
-//! lasted, the next connection to this service moves at its first use.
+//! Records the outcome of earlier connections of this process. If a peer did not answer, the
+//! library tries only once a minute to move a connection with this peer to the edge. If the last
+//! connections to a service have lasted long enough for a move to pay, the next connection to this
+//! service moves already at its first use.
 
 #![expect(clippy::disallowed_methods, reason = "when a peer was silent")]
 
@@ -13,7 +14,7 @@ use sockets::{Moving, Peers, Reason, Role, Route, Service};
 use crate::chosen;
 use crate::socket::Socket;
 
-/// Returns the reason why a connection stays on TCP, if the peer was silent recently. Returns
+/// If the peer did not answer recently, returns the reason why a connection stays on TCP. Returns
 /// `None` otherwise.
 pub(crate) fn silence(role: Role, local: SocketAddr, peer: SocketAddr) -> Option<Reason> {
     if chosen::moving() == Moving::Always {
@@ -27,23 +28,24 @@ pub(crate) fn silence(role: Role, local: SocketAddr, peer: SocketAddr) -> Option
 }
 
 /// Returns true if a connection moves at its first use, because earlier connections to the service
-/// have lasted.
+/// have lasted long enough.
 pub(crate) fn is_known_to_pay(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
     let service = Service::of(role, local, peer);
     with_service(service, |peers, _, service| peers.lasts(service)).unwrap_or(false)
 }
 
-/// Records that a connection was short.
+/// Records that a connection was too short for a move to pay.
 pub(crate) fn note_short(socket: &Socket) {
     with(socket, Peers::on_short);
 }
 
-/// Records the time at which this side begins to move the connection.
+/// Records the time at which this side begins to move the connection to the edge.
 pub(crate) fn note_asked(socket: &Socket) {
     socket.asked.get_or_init(Instant::now);
 }
 
-/// Records that a connection has moved. A connection without an early move has also lasted.
+/// Records that a connection has moved. If the connection did not move at its first use, it has
+/// lasted long enough for a move to pay, so the function records this too.
 pub(crate) fn note_moved(socket: &Socket) {
     with(socket, Peers::on_moved);
     if !socket.is_early {
@@ -51,8 +53,8 @@ pub(crate) fn note_moved(socket: &Socket) {
     }
 }
 
-/// Records how the move of a connection ended: the connection was left to TCP, or was closed before
-/// its route was decided.
+/// Records the outcome of a connection that has begun to move to the edge, when it is closed or
+/// left to TCP.
 pub(crate) fn note_ended(socket: &Socket) {
     let route = socket.begun().map(|connection| connection.route());
     let has_lasted = socket.asked.get().is_some_and(|asked| asked.elapsed() >= LASTING);
@@ -60,8 +62,9 @@ pub(crate) fn note_ended(socket: &Socket) {
         note_short(socket);
     }
     match route {
-        // After an early move, a missing answer does not mean that the peer is silent. The peer may
-        // not know yet that connections to this service last.
+        // The connection began to move at its first use. In this case, a missing answer does not
+        // mean that the peer never answers, because the peer may not know yet that connections to
+        // this service last.
         Some(Route::Left(Reason::NoOffer | Reason::NoAnswer) | Route::Undecided)
             if socket.is_early => {}
         Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)) => {
@@ -75,15 +78,14 @@ pub(crate) fn note_ended(socket: &Socket) {
     }
 }
 
-/// Returns true if the peer of a connection has not answered.
+/// Returns true if the connection is left to TCP because its peer has not answered.
 pub(crate) fn is_unanswered(socket: &Socket) -> bool {
     let route = socket.begun().map(|connection| connection.route());
     matches!(route, Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)))
 }
 
-/// Calls `ask` with the records. Returns `None` if another thread holds the lock, because the
-/// result is not essential. Does not wait for the lock, because the thread that holds the lock may
-/// not exist in a forked child.
+/// Calls `ask` with the records. If another thread holds their lock, does not wait and returns
+/// `None`, because in a forked child that thread may not exist. Callers can do without the result.
 fn with<R>(socket: &Socket, ask: impl FnOnce(&mut Peers, Duration, Service) -> R) -> Option<R> {
     with_service(Service::of(socket.role, socket.local, socket.peer), ask)
 }
@@ -97,8 +99,8 @@ fn with_service<R>(
     Some(ask(peers.get_or_insert_default(), now, service))
 }
 
-/// The time for which a connection with an early move must last. If it ends earlier, the move did
-/// not pay.
+/// Time for which a connection that moves at its first use must last. If the connection ends
+/// earlier, the move did not pay.
 const LASTING: Duration = Duration::from_millis(100);
 
 static PEERS: Mutex<Option<Peers>> = Mutex::new(None);

@@ -1,9 +1,10 @@
-//! Accepted connections that are unused and that several processes have.
+//! Accepted connections that no process has used yet, and that several processes have.
 //!
-//! After a fork, both processes have the connections that the parent has accepted. Usually one
+//! After a fork, parent and child have the connections that the parent has accepted. Usually one
 //! process closes a connection, and the other process continues with it. A counter in shared memory
-//! shows how many processes still have the connection. If a process ends without closing the
-//! connection, the counter stays too high, and the connection stays on TCP.
+//! shows how many processes still have the connection. The connection can move to the edge only if
+//! exactly one process has it. If a process ends without closing the connection, the counter stays
+//! too high, and the connection stays on TCP.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -20,7 +21,8 @@ pub(crate) struct Counters {
     count: NonZeroUsize,
 }
 
-/// The share of one process in a connection. It lasts until it is ended or dropped.
+/// Represents one process in the counter of a connection. The counter counts the process until this
+/// value is ended or dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     counters: Arc<Counters>,
@@ -39,7 +41,8 @@ impl Counters {
         Ok(Arc::new(Self { first: first.cast(), count }))
     }
 
-    /// Creates the share of this process. No other process may have the connection yet.
+    /// Sets a counter to 1, because only this process has the connection, and returns the value
+    /// that represents this process.
     pub(crate) fn share(self: &Arc<Self>, index: usize) -> Share {
         assert!(index < self.count.get(), "counter {index} of {}", self.count);
         let share = Share { counters: Arc::clone(self), index, has_ended: AtomicBool::new(false) };
@@ -67,18 +70,19 @@ impl Share {
         self.counter().load(Ordering::SeqCst) > 1
     }
 
-    /// Adds a share for a child. Called before the fork.
+    /// Counts a child in advance. Called before the fork.
     pub(crate) fn add(&self) {
         self.counter().fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns the share that was [added](Self::add) for a child. Called in the child.
+    /// Returns the value that represents the child, which [`Self::add`] has counted. Called in the
+    /// child.
     pub(crate) fn of_child(&self) -> Self {
         let has_ended = AtomicBool::new(false);
         Self { counters: Arc::clone(&self.counters), index: self.index, has_ended }
     }
 
-    /// Ends the share. Further calls have no effect.
+    /// Removes this process from the count. Further calls have no effect.
     pub(crate) fn end(&self) {
         if !self.has_ended.swap(true, Ordering::SeqCst) {
             self.counter().fetch_sub(1, Ordering::SeqCst);
@@ -125,7 +129,7 @@ mod tests {
         let share = counters.share(0);
         share.add();
         assert!(share.is_shared());
-        // SAFETY: the child drops a share, which takes no lock, and ends.
+        // SAFETY: the child only drops its `Share`, which takes no lock, and ends.
         match unsafe { nix::unistd::fork() }.expect("a process") {
             nix::unistd::ForkResult::Child => {
                 drop(share.of_child());

@@ -6,9 +6,9 @@ use libc::c_int;
 use nix::errno::Errno;
 
 /// Makes a call. If a signal interrupts the call (`EINTR`), decides whether the call must be
-/// repeated after the handler has run, as the kernel repeats calls for handlers with `SA_RESTART`.
-/// The library does not know which handler will run. Therefore the call is repeated only if all
-/// handlers have this flag. The handler runs after the thread has left the call. After that,
+/// repeated after the signal handler has run. The kernel repeats calls for handlers with the flag
+/// `SA_RESTART`. The library does not know which handler will run, so it repeats the call only if
+/// all handlers have this flag. The handler runs after the thread has left the call. After that,
 /// [`is_restarted`] returns the decision.
 pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let result = call();
@@ -18,7 +18,8 @@ pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T,
     result
 }
 
-/// Returns true if the last call of this thread must be repeated. Clears this state.
+/// Returns true if the last call of this thread must be repeated. Returns true only once for each
+/// such call.
 #[inline]
 pub(crate) fn is_restarted() -> bool {
     IS_RESTARTED.get() && IS_RESTARTED.replace(false)

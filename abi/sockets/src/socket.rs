@@ -13,41 +13,45 @@ use crate::reservation::Reservation;
 use crate::sharing::Share;
 use crate::trial::OnTrial;
 
-/// A TCP connection of the program that may move or has moved.
+/// A TCP connection of the program that may move to the edge or has moved there.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// Identifies the connection in calls of the crate `sockets`. Unique within a process.
+    /// Identifies the connection in calls of the crate `sockets`. No other connection of the
+    /// process has the same token.
     pub(crate) token: u64,
     pub(crate) role: Role,
     /// This side's TCP address and port.
     pub(crate) local: SocketAddr,
     /// The peer's TCP address and port.
     pub(crate) peer: SocketAddr,
-    /// The process to which the connection belongs.
+    /// The process that may move the connection to the edge or has moved it.
     pub(crate) owner: Owner,
     /// True after `connect` has returned `EINPROGRESS`, until `connect` reports success.
     is_connecting: AtomicBool,
-    /// True if the connection has an early move: it moves at its first use, because earlier
-    /// connections to the service have lasted.
+    /// True if the connection moves to the edge already at its first use (an *early move*), because
+    /// earlier connections to the service have lasted long enough.
     pub(crate) is_early: bool,
-    /// The connection object of an earlier early move that the peer did not answer; otherwise
-    /// `None`.
+    /// If the peer did not answer an early move of this connection, the connection object of that
+    /// attempt; otherwise `None`.
     before: Option<Arc<Connection>>,
-    /// The trial of the connection on TCP, before it begins to move.
+    /// The trial of the connection: the time on TCP in which the library finds out whether a move
+    /// pays.
     pub(crate) trial: OnTrial,
-    /// The time at which this side began to move the connection.
+    /// The time at which this side began to move the connection to the edge.
     pub(crate) asked: OnceLock<Instant>,
     /// Records whether the connection is in the count of connections that have begun to move.
     pub(crate) is_begun: Begun,
     /// The reservation of the descriptors that the move needs.
     pub(crate) reservation: Reservation,
-    /// Set when the connection begins to move. The inner value is `None` if the connection stays on
-    /// TCP.
+    /// Set when it is decided whether the connection begins to move. The inner value is `None` if
+    /// the connection stays on TCP.
     connection: OnceLock<Option<Arc<Connection>>>,
-    /// A thread holds this lock while the connection begins to move. If the connection has not
-    /// begun to move, a thread also holds the lock while the kernel handles a query.
+    /// A thread holds this lock while it makes the connection begin to move. If the connection has
+    /// not begun to move, a thread also holds the lock while the kernel handles a query, so that
+    /// the connection does not move during the query.
     beginning: Mutex<()>,
-    /// Set if the process forked before the program used the connection.
+    /// Represents this process in the count of processes that have the connection. Set if the
+    /// process forked before the program used the connection.
     share: OnceLock<Share>,
     /// In a forked child: the TCP socket of a moved connection. The child uses it after the parent
     /// has returned the connection to TCP.
@@ -59,29 +63,30 @@ pub(crate) struct Socket {
 pub(crate) enum Owner {
     /// This process.
     Own,
-    /// The parent of this process. The parent has moved the connection, and this process asks for
-    /// it at the first use.
+    /// The parent of this process. The parent has moved the connection. At the first use, this
+    /// process asks the parent to return the connection to TCP.
     Inherited,
-    /// Another process, which relays the bytes. The kernel handles the calls of this process.
+    /// Another process, which relays the bytes between the edge and a kernel socket. The kernel
+    /// handles the calls of this process.
     Other,
 }
 
 impl Socket {
-    /// Returns true if the connection may begin to move. After an early move that failed, no call
-    /// on the earlier connection object may be pending.
+    /// Returns true if the connection may begin to move to the edge. After an early move that
+    /// failed, it may do so only when no call on the earlier connection object is pending.
     pub(crate) fn may_begin(&self) -> bool {
         self.before.as_ref().is_none_or(|before| Arc::strong_count(before) == 1)
     }
 
-    /// Returns a copy of the connection that belongs to another process.
+    /// Returns a copy of the connection object with the owner [`Owner::Other`].
     pub(crate) fn of_other(&self) -> Arc<Self> {
         let (owner, share, trial) = (Owner::Other, OnceLock::new(), OnTrial::none());
         let role = self.role;
         Arc::new(Self::of(self.token, role, self.local, self.peer, owner, share, trial))
     }
 
-    /// Returns a copy of the connection for a forked child, with the share that was added for the
-    /// child.
+    /// Returns a copy of the connection object for a forked child. If the processes that have the
+    /// connection are counted, the copy represents the child in the count.
     pub(crate) fn of_child(&self, owner: Owner) -> Arc<Self> {
         let share = self.share.get().map(Share::of_child);
         let share = share.map(OnceLock::from).unwrap_or_default();
@@ -132,28 +137,30 @@ impl Socket {
         self.tcp.get()
     }
 
-    /// Returns true if the connection needs a share before a fork. It needs one if it is unused,
-    /// because both child and parent might move it.
+    /// Returns true if the processes that have the connection must be counted, but are not counted
+    /// yet. An unused connection requires this before a fork, because otherwise both parent and
+    /// child might move it.
     pub(crate) fn wants_share(&self) -> bool {
         self.share.get().is_none() && self.is_unused()
     }
 
-    /// Sets the share of this process.
+    /// Stores the value that represents this process in the count.
     pub(crate) fn give_share(&self, share: Share) {
         self.share.get_or_init(|| share);
     }
 
-    /// Adds a share for a child. Called before the fork.
+    /// Counts a child among the processes that have the connection. Called before the fork.
     pub(crate) fn share_with_child(&self) {
         self.share.get().inspect(|share| share.add());
     }
 
-    /// Ends the share of this process.
+    /// Removes this process from the count.
     pub(crate) fn end_share(&self) {
         self.share.get().inspect(|share| share.end());
     }
 
-    /// Returns true if another process also has the connection. The connection then cannot move.
+    /// Returns true if another process also has the connection. In that case, the connection cannot
+    /// move to the edge.
     pub(crate) fn is_shared(&self) -> bool {
         self.share.get().is_some_and(Share::is_shared)
     }
@@ -169,17 +176,17 @@ impl Socket {
         self.is_connecting.swap(false, Ordering::Relaxed)
     }
 
-    /// Sets whether the connection has an early move.
+    /// Sets whether the connection moves already at its first use.
     pub(crate) fn early(self, is_early: bool) -> Self {
         Self { is_early, ..self }
     }
 
-    /// Sets the connection object of the earlier attempt.
+    /// Sets the connection object of the earlier attempt to move.
     pub(crate) fn after(self, before: Arc<Connection>) -> Self {
         Self { before: Some(before), ..self }
     }
 
-    /// Returns true if the decision is made: the connection moves, or stays on TCP.
+    /// Returns true if it is decided whether the connection begins to move or stays on TCP.
     #[inline]
     pub(crate) fn is_decided(&self) -> bool {
         self.connection.get().is_some()
@@ -215,7 +222,7 @@ impl Socket {
         self.connection.get()?.as_ref()
     }
 
-    /// Returns true if this process may move the connection and has not begun to.
+    /// Returns true if this process may move the connection to the edge and has not begun to do so.
     pub(crate) fn is_unused(&self) -> bool {
         self.owner == Owner::Own && self.connection.get().is_none()
     }

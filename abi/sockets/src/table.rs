@@ -19,14 +19,14 @@ pub(crate) enum Kind {
     Plain = 0,
     /// A descriptor of this library. Calls of the program on this number fail with `EBADF`.
     Private = 1,
-    /// A TCP connection of the program that may move or has moved.
+    /// A TCP connection of the program that may move to the edge or has moved there.
     Socket = 2,
-    /// An `epoll` set that contains such a connection or contained one, or that contains another
-    /// set of this kind.
+    /// An `epoll` set that contains or contained a connection of the kind `Socket`, or that
+    /// contains another set of this kind.
     Epoll = 3,
     /// A TCP socket of the program that is not connected yet. It may already be in `epoll` sets.
     Unconnected = 4,
-    /// An `epoll` set that has never contained such a connection.
+    /// An `epoll` set that has never contained a connection of the kind `Socket`.
     OtherEpoll = 5,
 }
 
@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// Returns true if the number has another kind than `Plain`.
+/// Returns true if the kind of the number is not `Plain`.
 #[inline]
 pub(crate) fn is_known(fd: c_int) -> bool {
     KINDS.get(fd as usize).is_some_and(|kind| kind.load(Ordering::Relaxed) != Kind::Plain as u8)
@@ -64,7 +64,7 @@ pub(crate) fn set(fd: c_int, kind: Kind) -> bool {
     known.inspect(|known| known.store(kind as u8, Ordering::Release)).is_some()
 }
 
-/// Returns the highest number that has ever had another kind than `Plain`.
+/// Returns the highest number whose kind has ever been set to something else than `Plain`.
 pub(crate) fn highest() -> c_int {
     HIGHEST.load(Ordering::Relaxed)
 }
@@ -94,8 +94,8 @@ pub(crate) fn clear(fd: c_int) {
     }
 }
 
-/// Closes, in a forked child, the copies of the library's sockets, event descriptors and `epoll`
-/// sets, except the numbers in `kept`. Files such as the log stay open.
+/// In a forked child, closes the inherited copies of the library's sockets, event descriptors and
+/// `epoll` sets, except the numbers in `kept`. Files such as the log stay open.
 pub(crate) fn close_private(kept: &[c_int]) {
     let is_closed = |fd: &c_int| kind(*fd) == Kind::Private && !kept.contains(fd);
     for fd in (0..=highest()).filter(is_closed) {
@@ -107,15 +107,15 @@ pub(crate) fn close_private(kept: &[c_int]) {
         };
         // Event descriptors and `epoll` sets have no file type.
         if matches!(found.st_mode & libc::S_IFMT, libc::S_IFSOCK | 0) {
-            // SAFETY: takes no pointers. The parent's owner of this descriptor is never dropped in
-            // the child.
+            // SAFETY: takes no pointers. The inherited object that owns this descriptor is never
+            // dropped in the child.
             unsafe { libc::close(fd) };
         }
     }
 }
 
-/// Number of descriptor numbers in the table. Higher numbers count as `Plain`. The arrays take nine
-/// MiB of address space; the kernel allocates only the pages that are written.
+/// Number of descriptor numbers in the table. Numbers beyond the table count as `Plain`. The arrays
+/// take 9 MiB of address space, but the kernel allocates only the pages that are written.
 pub(crate) const NUMBERS: usize = 1 << 20;
 
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);

@@ -1,4 +1,4 @@
-//! Records which process the tables belong to.
+//! Records the process to which the descriptor table and the connection table belong.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -8,7 +8,8 @@ pub(crate) fn begin() {
 }
 
 /// Returns true if the tables belong to the calling process. Returns false if this process shares
-/// the memory of the owner (`vfork`), or if `clone` created it and the library did not notice.
+/// the memory of the owner (`vfork`), or if `clone` created this process and the library did not
+/// notice.
 pub(crate) fn is_home() -> bool {
     HOME.load(Ordering::Relaxed) == pid()
 }

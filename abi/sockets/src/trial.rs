@@ -1,5 +1,5 @@
-//! Connections on trial. They stay on TCP until a move pays. The kernel handles their calls, and
-//! this library counts the bytes.
+//! Connections on trial: they use TCP, and move to the edge when they have lasted so long that a
+//! move pays. Until then, the kernel handles their calls, and this library counts the bytes.
 //!
 //! A connection begins to move when a call has returned and none of its other calls is in the
 //! kernel. A call in the kernel could return the peer's switch marker as bytes, or sleep on a
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use sockets::{Direction, Trial};
 
-/// The trial of one connection, shared by all threads.
+/// The trial of one connection: its time on TCP until a move pays. All threads use the same value.
 #[derive(Debug)]
 pub(crate) struct OnTrial {
     word: AtomicU64,
@@ -25,13 +25,13 @@ impl OnTrial {
         Self::of(Trial::default(), Instant::now())
     }
 
-    /// Returns an ended trial, for a connection that moves at its first use or belongs to another
-    /// process.
+    /// Returns a trial that has ended, for a connection that moves at its first use or belongs to
+    /// another process.
     pub(crate) fn none() -> Self {
         Self::of(Trial::ENDED, Instant::now())
     }
 
-    /// Returns the trial for the connection in a forked child.
+    /// Returns the trial of the same connection in a forked child.
     pub(crate) fn of_child(&self) -> Self {
         Self::of(self.trial().of_child(), self.since)
     }
@@ -62,8 +62,8 @@ impl OnTrial {
         self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, entered).is_ok()
     }
 
-    /// Handles the return of a call. Returns true if the connection must begin to move now. Returns
-    /// false if `may_begin` returns false.
+    /// Handles the return of a call. Ends the trial and returns true if the connection must begin
+    /// to move now. If `may_begin` returns false, the trial continues.
     #[inline]
     pub(crate) fn leave(
         &self,

@@ -1,10 +1,10 @@
 //! Calls that wait for several descriptors. The thread sleeps on links and descriptors at the same
 //! time, so that bytes from the edge wake it.
 //!
-//! The kernel has the readiness of each descriptor, also for moved connections. Therefore the
-//! result of each wait is that of a poll by the kernel. Only the [switch markers](crate::hidden)
-//! that the kernel counts as bytes need a correction. All other code here makes sure that the poll
-//! happens in time.
+//! The kernel knows the readiness of each descriptor, even for connections that have moved to the
+//! edge. So the result of each wait is the result of a poll by the kernel. One correction is
+//! needed, because the kernel counts [switch markers](crate::hidden) as bytes. All other code here
+//! makes sure that the poll happens in time.
 
 #![expect(clippy::disallowed_methods, reason = "programs say how long they wait")]
 
@@ -25,17 +25,17 @@ use crate::{begun, instance, table};
 /// A connection that a call waits for.
 #[derive(Debug)]
 pub(crate) struct Awaited {
-    /// The connection object; `None` if the connection is on trial.
+    /// The connection object; `None` if the connection is on trial, that is, has not begun to move.
     connection: Option<Arc<Connection>>,
-    /// Keeps a connection on trial from beginning to move while the call waits.
+    /// As long as this value exists, a connection on trial does not begin to move.
     _on_trial: Option<Counted>,
     events: c_short,
     was_undecided: bool,
 }
 
 impl Awaited {
-    /// Returns the connection of a number, or `None`. After this call, the kernel reports the
-    /// readiness of the connection.
+    /// Returns the connection of a number. Returns `None` if the kernel handles all calls on the
+    /// number. After this call, the kernel reports the readiness of the connection.
     pub(crate) fn of(fd: c_int, events: c_short) -> Option<Self> {
         if table::kind(fd) != table::Kind::Socket {
             return None;
@@ -72,8 +72,8 @@ impl Awaited {
 }
 
 /// Returns the connections on trial among the numbers that a call waits for. While the result
-/// exists, none of them begins to move. Returns `None` if the kernel can do the whole wait after
-/// this library's function has returned.
+/// exists, these connections do not begin to move. Returns `None` if the kernel can do the whole
+/// wait after this library's function has returned.
 pub(crate) fn beside_kernel(numbers: impl Iterator<Item = c_int>) -> Option<Counting> {
     let (mut counting, mut is_any_moving) = (Counting::NOTHING, false);
     for fd in numbers {
@@ -94,8 +94,9 @@ pub(crate) fn beside_kernel(numbers: impl Iterator<Item = c_int>) -> Option<Coun
     Some(counting)
 }
 
-/// Waits until `look` returns a count other than 0, or until `limit` has passed (`None`: without a
-/// limit). Calls `awaited` before each sleep, because more connections may have moved.
+/// Waits until `look` returns a count that is not 0, or until `limit` has passed. `None` means no
+/// limit. Returns the count, or -1 on an error. Calls `awaited` before each sleep, because more
+/// connections may have begun to move.
 pub(crate) fn wait(
     limit: Option<Duration>,
     others: &mut [pollfd],
@@ -144,22 +145,23 @@ fn sleep(
     looks_in_vain: u32,
 ) -> Result<(), Errno> {
     let is_any_undecided = connections.iter().any(|awaited| awaited.was_undecided);
-    // A thread that sleeps on the TCP socket does not notice when another descriptor replaces that
-    // socket. Therefore sleep in time slices.
+    // Sleep in time slices, because a thread that sleeps on the TCP socket does not notice when
+    // another descriptor replaces that socket.
     let rest = if is_any_undecided {
         Some(rest.map_or(UNDECIDED_SLICE, |rest| rest.min(UNDECIDED_SLICE)))
     } else {
         rest
     };
-    // If connections seemed ready several times and the kernel reported nothing, do not poll again
-    // at once.
+    // If connections seemed ready several times but the kernel reported nothing, sleep although
+    // they seem ready.
     let asks = looks_in_vain < LOOKS_IN_VAIN_MAX;
     let ready = || asks && connections.iter().any(Awaited::is_ready);
     sockets.wait_beside(others, rest, ready).map(drop)
 }
 
-/// Sleeps once while the kernel counts switch markers as bytes. A poll of these descriptors would
-/// return at once.
+/// Sleeps once without the descriptors, because the kernel counts unread switch markers as bytes,
+/// so that a poll of these descriptors would return at once. The sleep ends early when it is
+/// decided whether one of the connections moves.
 fn sleep_beside_markers(
     sockets: &Sockets,
     rest: Option<Duration>,
@@ -170,7 +172,8 @@ fn sleep_beside_markers(
     sockets.wait_beside(&mut [], Some(limit), ready).map(drop)
 }
 
-/// Lets the kernel do the whole wait.
+/// Waits for `others` only, in the kernel. Used if this process has no instance of the library, or
+/// if waiting with the instance fails.
 fn without(
     limit: Option<Duration>,
     others: &mut [pollfd],
@@ -205,16 +208,16 @@ pub(crate) fn of_time(seconds: i64, nanoseconds: i64) -> Result<Duration, Errno>
     }
 }
 
-/// The longest time for which a thread sleeps in one step while the route of a connection is
-/// undecided.
+/// Longest time for which a thread sleeps in one step while it is undecided whether a connection
+/// moves.
 pub(crate) const UNDECIDED_SLICE: Duration = Duration::from_millis(20);
 
-/// The longest time for which a thread sleeps in one step between the arrival of a switch marker
-/// and the move. Usually the move follows sooner.
+/// Longest time for which a thread sleeps in one step after a switch marker has arrived and before
+/// the connection has moved. Usually the move follows sooner.
 pub(crate) const MARKER_SLICE: Duration = Duration::from_millis(1);
 
-/// Number of times that a connection may seem ready although the kernel reports nothing. After
-/// that, the thread does not poll again at once.
+/// Number of times that a thread polls again at once because a connection seems ready although the
+/// kernel reports nothing. After that, the thread sleeps before the next poll.
 const LOOKS_IN_VAIN_MAX: u32 = 3;
 
 #[cfg(test)]

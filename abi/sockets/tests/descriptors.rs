@@ -1,5 +1,5 @@
 //! Checks every function of the C library that takes a descriptor. The function must be interposed,
-//! or be listed as a function that the kernel handles.
+//! or be listed as a function that can be left to the kernel.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -20,7 +20,8 @@ fn every_function_with_a_descriptor_is_put_before_or_known() {
 }
 
 /// These functions take a descriptor in a structure, return a descriptor, or start programs that
-/// inherit descriptors. Their arguments do not show this, so the other test does not find them.
+/// inherit descriptors. The other test does not find them, because it looks only at the names of
+/// arguments.
 #[test]
 fn functions_that_use_descriptors_inside_are_put_before() {
     let put = put();

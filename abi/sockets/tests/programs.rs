@@ -136,14 +136,14 @@ fn data_out_of_band_keeps_a_connection_on_tcp() {
     assert!(!counters.contains("\"moved\":1,"), "{counters}");
 }
 
-/// Runs a program without the library and with it, and compares the output. At each of the
-/// program's two ends, `connections` connections must move. The order of output lines does not
-/// matter, because two processes write to the same output.
+/// Runs a program without the library and with it, and compares the output. The program has two
+/// ends, and at each of them `connections` connections must move. The order of output lines does
+/// not matter, because two processes write to the same output.
 fn is_the_same(name: &str, arguments: &[&str], connections: u32) {
     is_the_same_with(name, arguments, connections, None);
 }
 
-/// Does the same as [`is_the_same`], with an environment variable for the library.
+/// Does the same as [`is_the_same`], with an environment variable that is a setting of the library.
 fn is_the_same_with(
     name: &str,
     arguments: &[&str],
@@ -156,8 +156,8 @@ fn is_the_same_with(
         expected.status.success(),
         "{name} {arguments:?} fails without the library: {expected:?}"
     );
-    // If another process has the UDP port of a rendezvous socket, the connection stays on TCP. Run
-    // the program again in that case.
+    // Run the program again if another process has the UDP port of a rendezvous socket, the UDP
+    // socket that a move needs, because the connection then stays on TCP.
     let had_rendezvous_socket =
         |(_, counters): &(Output, String)| !counters.contains("\"no-rendezvous-socket\"");
     let mut runs = (0..3).map(|_| preloaded(&program, arguments, variable));
@@ -188,7 +188,7 @@ fn preloaded(
 ) -> (Output, String) {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let folder = program.with_file_name(format!("{name}-{}", arguments.concat()));
-    // An earlier run may have left this folder.
+    // Remove the folder first, because an earlier run may have left it.
     let _none = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder is made");
     let mut command = limited(program, arguments);

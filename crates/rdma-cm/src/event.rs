@@ -12,23 +12,23 @@ use super::ports::ManagedHost;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum EventKind {
-    /// The id's address is resolved, and the id has a device.
+    /// The peer's address is resolved, and the id has a device.
     AddressResolved,
-    /// The address could not be resolved.
+    /// The peer's address could not be resolved.
     AddressError,
-    /// The route is resolved.
+    /// The route to the peer is resolved.
     RouteResolved,
-    /// There is no route.
+    /// There is no route to the peer.
     RouteError,
     /// A peer requests a connection.
     ConnectRequest,
-    /// The peer accepted the request; the program must connect the queue pair.
+    /// The peer accepted this side's request. The program must connect the queue pair.
     ConnectResponse,
     /// The connection failed for a reason on this side.
     ConnectError,
     /// The peer did not answer.
     Unreachable,
-    /// The peer rejected the request.
+    /// The peer rejected this side's request.
     Rejected,
     /// The connection is established.
     Established,
@@ -42,7 +42,7 @@ pub enum EventKind {
     MulticastError,
     /// The address of the device has changed.
     AddressChange,
-    /// The connection has ended, and no packet of it is in flight any more.
+    /// The connection has ended, and none of its packets is in flight any more.
     TimewaitExit,
 }
 
@@ -50,14 +50,15 @@ pub enum EventKind {
 /// event's id waits for the acknowledgement.
 #[derive(Debug)]
 pub struct Event {
-    /// The id to which the event belongs. For [`EventKind::ConnectRequest`], it is the id of the
+    /// The id to which the event belongs. For [`EventKind::ConnectRequest`], this is the id of the
     /// new connection.
     pub id: Arc<Id>,
     /// The listening id, if the event is a connection request.
     pub listener: Option<Arc<Id>>,
     /// Kind of the event.
     pub kind: EventKind,
-    /// 0, a negative `errno`, or the peer's reason for rejecting the request.
+    /// 0 on success. Otherwise a negative `errno`, or the peer's reason code for rejecting the
+    /// request.
     pub status: i32,
     /// Parameters of the event.
     pub details: Details,
@@ -85,9 +86,10 @@ pub struct ConnectionDetails {
     pub initiator_depth: u8,
     /// Whether the peer offers end-to-end flow control.
     pub flow_control: bool,
-    /// Number of times that this end retries a request that gets no answer.
+    /// Number of times that this end retransmits a request which gets no answer.
     pub retries: u8,
-    /// Number of times that this end retries a request if the peer has no receive posted.
+    /// Number of times that this end retransmits a message for which the peer has no receive
+    /// posted.
     pub not_ready_retries: u8,
     /// Whether the peer uses a shared receive queue.
     pub is_shared: bool,
@@ -104,7 +106,7 @@ pub struct DatagramDetails {
     pub number: u32,
     /// Queue key of the destination.
     pub queue_key: u32,
-    /// Value that the program passed when it joined the multicast group.
+    /// The value that the program passed to [`Id::join`]; 0 for other events.
     pub cookie: usize,
 }
 
@@ -115,7 +117,8 @@ impl Event {
         Self { id, listener, kind, status, details, private_data }
     }
 
-    /// Returns the id whose destruction waits until the event is acknowledged.
+    /// Returns the id whose destruction waits until the event is acknowledged: the listening id for
+    /// a connection request, otherwise the id of the event.
     pub(crate) fn owner(&self) -> &Arc<Id> {
         self.listener.as_ref().unwrap_or(&self.id)
     }
@@ -137,12 +140,12 @@ impl EventChannel {
     /// Creates a channel.
     ///
     /// # Errors
-    /// [`Error::System`] if the process can open no more file descriptors.
+    /// Returns [`Error::System`] if the process can open no more file descriptors.
     pub fn new(host: &Arc<ManagedHost>) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self { host: Arc::clone(host), events: EventQueue::new()? }))
     }
 
-    /// Returns the descriptor, which is readable if an event is queued.
+    /// Returns the file descriptor, which is readable if an event is queued.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.events.descriptor()
     }
@@ -150,12 +153,12 @@ impl EventChannel {
     /// Dequeues the next event. Waits for an event unless the descriptor is non-blocking.
     ///
     /// # Errors
-    /// * [`Error::Again`] if no event is queued and the descriptor is non-blocking.
-    /// * [`Error::System`] if a signal interrupts the wait.
+    /// * Returns [`Error::Again`] if no event is queued and the descriptor is non-blocking.
+    /// * Returns [`Error::System`] if a signal interrupts the wait.
     pub fn get(&self) -> Result<Event, Error> {
         let taken = |event: &Event| event.owner().unacknowledged().on_taken();
-        // A thread can block here for as long as the program runs, so another thread must drive the
-        // devices.
+        // The wait for an event can last until the program ends, and this thread does not drive the
+        // devices while it waits. So notify the devices that another thread must drive them.
         let event = self.events.get(taken, |_| self.host.serve_alone())?;
         Ok(Id::on_taken(event))
     }
@@ -165,7 +168,7 @@ impl EventChannel {
         self.events.push(event);
     }
 
-    /// Dequeues the events for which `is_meant` returns true.
+    /// Removes the events for which `is_meant` returns true, and returns them.
     pub(crate) fn take_those(&self, is_meant: impl Fn(&Event) -> bool) -> Vec<Event> {
         self.events.take_those(is_meant)
     }

@@ -23,8 +23,10 @@ use super::ports::{Claim, Heard, ManagedHost};
 
 /// A communication identifier (`rdma_cm_id`).
 ///
-/// Several threads may use the same id. A thread that holds the id's lock must not call the wire.
-/// The wire calls the id from inside the engine, so such a call could deadlock.
+/// Several threads may use the same id. A thread that holds the id's lock must not call the wire,
+/// the code that carries requests and connections. A thread of the wire also calls ids, and such a
+/// call takes the id's lock. So if a thread called the wire with the lock held, it could deadlock
+/// with a thread of the wire.
 pub struct Id {
     this: Weak<Self>,
     host: Arc<ManagedHost>,
@@ -34,8 +36,9 @@ pub struct Id {
     unacknowledged: Unacknowledged,
     inner: Mutex<Inner>,
     /// The exchange of the request that this id has sent or received. A thread that sends a request
-    /// holds the lock until it has stored the exchange. The thread that gets the answer waits for
-    /// the lock, and so finds the exchange. The wire never takes this lock.
+    /// holds this lock until it has stored the exchange. A thread of the program that handles the
+    /// answer waits for this lock, and so finds the exchange. Calls from the wire never take this
+    /// lock.
     exchange: Mutex<Option<Arc<dyn Exchange>>>,
     /// Value that the C API stores with this object.
     pub user: AtomicUsize,
@@ -49,8 +52,8 @@ struct Inner {
     remote: Option<SocketAddr>,
     claim: Option<Claim>,
     heard: Option<Heard>,
-    /// `backlog` is the maximum number of requests that the program has not taken; `waiting` is
-    /// their current number.
+    /// Of a listening id: `waiting` is the number of requests whose event the program has not read,
+    /// and `backlog` is its maximum.
     backlog: usize,
     waiting: usize,
     queue_pair: Option<Arc<QueuePair>>,
@@ -72,16 +75,16 @@ enum State {
     AddressResolved,
     /// The route is known.
     RouteResolved,
-    /// The id waits for requests.
+    /// The id listens for connection requests.
     Listening,
     /// A request has arrived, but the program has not answered it.
     Requested,
     /// This side has sent a request.
     Connecting,
-    /// The peer has accepted. The program has not read the event yet, or it has not connected its
-    /// queue pair.
+    /// The peer has accepted this side's request. The program has not read the event yet, or has
+    /// not connected its queue pair.
     Answered,
-    /// This side has accepted, but the peer has not confirmed the connection.
+    /// This side has accepted the peer's request, but the peer has not confirmed the connection.
     Accepted,
     /// The connection is established.
     Connected,
@@ -105,13 +108,13 @@ struct Options {
 /// Options of an id (`rdma_set_option`).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IdOption {
-    /// Traffic class of sent packets.
+    /// Type of service (traffic class) of the packets that this side sends.
     TypeOfService(u8),
     /// Whether other ids may use the same port.
     ReuseAddress(bool),
     /// Whether an id for IPv6 rejects IPv4. The option has no effect.
     OneFamily(bool),
-    /// Timeout code of the queue pair.
+    /// Timeout code of the queue pair: the timeout is 4.096 µs × 2^code.
     AcknowledgementTimeout(u8),
 }
 
@@ -139,10 +142,10 @@ struct Own {
 
 impl Id {
     /// Creates an id. `service` is the transport service of the id's queue pairs. `None` stands for
-    /// the service of the port space.
+    /// the default service of the port space.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the port space does not allow this service.
+    /// Returns [`Error::Invalid`] if the port space does not allow this service.
     pub fn new(
         host: &Arc<ManagedHost>,
         channel: &Arc<EventChannel>,
@@ -197,22 +200,22 @@ impl Id {
         self.service
     }
 
-    /// Returns the maximum sizes of private data.
+    /// Returns the maximum sizes of private data in this id's messages.
     pub const fn private_limits(&self) -> PrivateLimits {
         PrivateLimits::of(self.space, self.service)
     }
 
-    /// Returns the device; `None` if it is not known yet.
+    /// Returns the device of the id; `None` if the device is not known yet.
     pub fn device(&self) -> Option<Arc<Device>> {
         self.lock().device.as_ref().map(|managed| Arc::clone(&managed.device))
     }
 
-    /// Returns the local address.
+    /// Returns the local address, if the id has one.
     pub fn local(&self) -> Option<SocketAddr> {
         self.lock().local
     }
 
-    /// Returns the address of the peer.
+    /// Returns the address of the peer, if the id has one.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.lock().remote
     }
@@ -222,7 +225,7 @@ impl Id {
         Arc::clone(&self.channel.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the id's queue pair.
+    /// Returns the id's queue pair, if one is attached.
     pub fn queue_pair(&self) -> Option<Arc<QueuePair>> {
         self.lock().queue_pair.clone()
     }
@@ -230,8 +233,8 @@ impl Id {
     /// Sets an option.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the value is out of range, or if the state of the id no longer allows
-    /// the option.
+    /// Returns [`Error::Invalid`] if the value is out of range, or if the state of the id no longer
+    /// allows the option.
     pub fn set_option(&self, option: IdOption) -> Result<(), Error> {
         let mut inner = self.lock();
         match option {
@@ -252,15 +255,15 @@ impl Id {
     }
 
     /// Moves the id and its unread events to another channel. Waits until the program has
-    /// acknowledged all events of the id that it has read.
+    /// acknowledged every event of the id that the program has read.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the id is destroyed.
+    /// Returns [`Error::Invalid`] if the id is destroyed.
     pub fn migrate(&self, channel: &Arc<EventChannel>) -> Result<(), Error> {
         self.lock().check("moving an id", |_| true)?;
         {
-            // Threads queue events under this lock, so the old channel gets no further events of
-            // this id.
+            // A thread that queues an event of this id holds this lock. So no event is added to the
+            // old channel after its events have moved.
             let mut current = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
             if !Arc::ptr_eq(&current, channel) {
                 for event in current.take_those(|event| self.waits_for(event)) {
@@ -273,11 +276,11 @@ impl Id {
         Ok(())
     }
 
-    /// Destroys the id. This is allowed in any state. Waits until the program has acknowledged all
-    /// events of the id that it has read.
+    /// Destroys the id, in any state. Waits until the program has acknowledged every event of the
+    /// id that the program has read.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the id is already destroyed.
+    /// Returns [`Error::Invalid`] if the id is already destroyed.
     pub fn destroy(&self) -> Result<(), Error> {
         let (heard, claim, device, queue_pair, groups) = {
             let mut inner = self.lock();
@@ -333,7 +336,8 @@ impl Id {
 }
 
 impl Inner {
-    /// Returns an error if the state does not allow the action `what`.
+    /// Returns an error if `is_allowed` returns false for the state. `what` names the action in the
+    /// error.
     fn check(&self, what: &str, is_allowed: impl Fn(State) -> bool) -> Result<(), Error> {
         let state = self.state;
         if state == State::Destroyed {
@@ -359,8 +363,8 @@ impl fmt::Debug for Id {
     }
 }
 
-/// Returns a sequence number for a first packet. Peers cannot guess the number, because it comes
-/// from the random seed of the standard library's hash tables.
+/// Returns a packet sequence number for the first packet of a connection. Peers cannot guess the
+/// number, because it comes from the random seed of the standard library's hash tables.
 fn fresh_psn() -> u32 {
     let random = std::hash::RandomState::new().hash_one(0_u8);
     random as u32 & 0xff_ffff

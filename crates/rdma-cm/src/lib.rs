@@ -1,10 +1,10 @@
 //! The connection manager, with the functions of `librdmacm`. It has ids, which represent
-//! connections as sockets do, and event channels. It works on any wire that implements
-//! [`ConnectionManager`].
+//! connections like sockets do, and event channels, which report what happens to ids. The
+//! connection manager works with any transport that implements [`ConnectionManager`].
 //!
-//! To connect, two ids exchange a request and an answer (`message.rs`). These contain everything
-//! that each id needs to connect its queue pair. Programs without ids exchange the same data
-//! themselves.
+//! To connect, two ids exchange a request and an answer (`message.rs`). The two messages contain
+//! everything that each id needs to connect its queue pair. Programs that use verbs without ids
+//! exchange the same data themselves.
 #![forbid(unsafe_code)]
 
 mod event;

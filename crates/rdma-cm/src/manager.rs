@@ -1,4 +1,5 @@
-//! Traits that a wire implements for the connection manager.
+//! Traits that a wire implements for the connection manager. A wire is the code that carries the
+//! requests of ids and the work of queue pairs.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -14,7 +15,7 @@ use super::port_space::PortSpace;
 pub struct ManagedDevice {
     /// The device.
     pub device: Arc<Device>,
-    /// Connects the ids of the device.
+    /// The wire of this device, which carries the requests of ids.
     pub manager: Arc<dyn ConnectionManager>,
 }
 
@@ -26,23 +27,24 @@ impl fmt::Debug for ManagedDevice {
 
 /// Carries requests and answers between ids of this device and ids of other devices.
 ///
-/// If both ids already have their queue pairs during the exchange, the queue pairs take over the
-/// connection that carried it. Otherwise the queue pairs are connected separately, with the
+/// A connection of the wire (the code that implements this trait) carries the exchange of a request
+/// and its answer. If both ids already have their queue pairs during the exchange, the queue pairs
+/// take over this connection. Otherwise the queue pairs are connected separately, with the
 /// parameters from the exchange.
 ///
-/// No function of this trait waits for a peer. Before a call returns, any thread inside the wire
-/// may notify a [`Listener`] or [`Caller`]. The notified object must therefore not call the wire.
+/// No function of this trait waits for a peer. Before a function returns, any thread inside the
+/// wire may call a [`Listener`] or [`Caller`]. The called object must not call the wire.
 pub trait ConnectionManager: Send + Sync {
     /// Passes requests for a port to `listener` until the returned object is dropped. An
     /// unspecified address stands for all addresses of the device.
     ///
-    /// `claimed` is the socket that has reserved the port. The wire keeps the socket until it has
-    /// claimed the port for listening. If the wire dropped the socket earlier, a peer that connects
-    /// in between would get the answer that no program listens.
+    /// `claimed` is the socket that has reserved the port. The wire keeps the socket open until the
+    /// wire itself listens at the port. If the wire closed the socket earlier, a peer that connects
+    /// at that moment would get the answer that no program listens.
     ///
     /// # Errors
-    /// * [`Error::System`] with `EADDRINUSE` if another id listens at the address.
-    /// * [`Error::System`] with `EADDRNOTAVAIL` if the device does not have the address.
+    /// * Returns [`Error::System`] with `EADDRINUSE` if another id listens at the address.
+    /// * Returns [`Error::System`] with `EADDRNOTAVAIL` if the device does not have the address.
     fn listen(
         &self,
         at: SocketAddr,
@@ -51,12 +53,12 @@ pub trait ConnectionManager: Send + Sync {
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error>;
 
-    /// Sends a connection request. `queue_pair` is in INIT. If the request offers a takeover,
-    /// `queue_pair` takes over the connection. If a wire does not support this, it removes the
-    /// offer from the request.
+    /// Sends a connection request. `queue_pair` is in INIT. If both the request and the answer
+    /// offer a takeover, `queue_pair` takes over the connection that carries the exchange. A wire
+    /// that does not support this removes the offer from the request.
     ///
     /// # Errors
-    /// The error of the wire if there is no route, or if too many requests are pending.
+    /// Returns the error of the wire if there is no route, or if too many requests are pending.
     fn connect(
         &self,
         from: Gid,
@@ -70,8 +72,8 @@ pub trait ConnectionManager: Send + Sync {
     fn has_address(&self, address: IpAddr) -> bool;
 }
 
-/// A listening port. The wire accepts requests until this object is dropped. Connections that are
-/// already established stay open.
+/// A listening port. The wire accepts requests until this object is dropped. After that,
+/// established connections stay open.
 pub trait Listening: Send + Sync {}
 
 /// A request and its outcome, at the requester or at the responder. Dropping this object aborts the
@@ -81,35 +83,36 @@ pub trait Exchange: Send + Sync {
     /// both the request and the reply offer this.
     ///
     /// # Errors
-    /// The error of the wire if the peer has withdrawn the request.
+    /// Returns the error of the wire if the peer has withdrawn the request.
     fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error>;
 
     /// Passes the connection to the requester's queue pair, which is in RTS. If the connection has
     /// already ended, the queue pair fails with the reason for the end.
     ///
     /// # Errors
-    /// The error of the wire if the device is closed.
+    /// Returns the error of the wire if the device is closed.
     fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error>;
 
     /// Rejects a request from the peer. Also rejects an established connection that the program
     /// does not want.
     ///
     /// # Errors
-    /// The error of the wire if the peer has withdrawn the request.
+    /// Returns the error of the wire if the peer has withdrawn the request.
     fn reject(&self, refusal: &Refusal) -> Result<(), Error>;
 
     /// Ends the exchange in any state, and notifies the peer that the connection has ended. If a
-    /// queue pair has taken over the connection and already ended it, notifies the id now.
+    /// queue pair has taken over the connection and has already ended it, notifies the id during
+    /// this call.
     fn close(&self);
 }
 
 /// Receives connection requests.
 pub trait Listener: Send + Sync {
-    /// Handles a request from a peer. The GID of the peer in `request` is the source address of the
-    /// request. Returns the object that the wire notifies of the outcome.
+    /// Handles a request from a peer. Returns the object that the wire notifies of the outcome. The
+    /// GID of the peer in `request` is the source address of the request.
     ///
     /// # Errors
-    /// The rejection that the wire sends to the peer.
+    /// Returns the rejection that the wire sends to the peer.
     fn on_request(
         &self,
         request: Request,
@@ -117,10 +120,10 @@ pub trait Listener: Send + Sync {
     ) -> Result<Arc<dyn Caller>, Refusal>;
 }
 
-/// Receives the outcome of a request.
+/// Receives the outcome of a request. Each end of an exchange has a caller.
 pub trait Caller: Send + Sync {
-    /// Handles the acceptance of this side's request. If the reply says that the queue pair takes
-    /// over the connection, both ends have offered this.
+    /// Handles the acceptance of this side's request. If `takes_over` is set in the reply, both
+    /// ends have offered the takeover.
     fn on_accepted(&self, reply: Reply);
 
     /// Handles the peer's confirmation that it has received this side's acceptance.

@@ -50,17 +50,18 @@ pub struct End {
     /// Sequence number of the first packet that this end expects. The peer must start with this
     /// number.
     pub psn: u32,
-    /// Queue key, for datagrams.
+    /// Queue key of the queue pair, used only for datagrams.
     pub queue_key: u32,
-    /// GID of the port.
+    /// GID of this end's port.
     pub gid: Gid,
     /// Maximum number of reads and atomics of the peer that this end answers at the same time.
     pub responder_resources: u8,
     /// Maximum number of reads and atomics that this end has in flight.
     pub initiator_depth: u8,
-    /// Number of times that the peer retries a request that gets no answer.
+    /// Number of times that the peer retransmits a request which gets no answer.
     pub retries: u8,
-    /// Number of times that the peer retries a request if this end has no receive posted.
+    /// Number of times that the peer retransmits a message for which this end has no receive
+    /// posted.
     pub not_ready_retries: u8,
     /// Whether this end offers end-to-end flow control.
     pub flow_control: bool,
@@ -69,8 +70,8 @@ pub struct End {
     /// Whether this end offers that its queue pair takes over the connection of the exchange. The
     /// takeover happens only if both ends offer it.
     pub takes_over: bool,
-    /// RNR timer code. It stands for the time after which the peer may retry if no receive is
-    /// posted. Used only if `takes_over` is true.
+    /// RNR timer code. The code stands for the time after which the peer may retransmit a message
+    /// for which this end had no receive posted. Used only if `takes_over` is true.
     pub not_ready_timer: u8,
 }
 
@@ -130,8 +131,8 @@ impl Refusal {
     }
 
     //= protocol.md: cm.1
-    /// Encodes the private data of a Reject. If the program rejects an established connection,
-    /// these are the private data of the Close.
+    /// Encodes the private data of a Reject. If the program rejects an established connection, a
+    /// Close carries this private data instead.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = header(REFUSAL);
         bytes.extend(self.reason.to_le_bytes());
@@ -219,7 +220,7 @@ fn put_private(bytes: &mut Vec<u8>, private_data: &[u8]) {
     bytes.extend(said);
 }
 
-/// The bytes of a message that are not decoded yet.
+/// The bytes of a message that are not yet decoded.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -282,11 +283,12 @@ const REQUEST: u8 = 1;
 const REPLY: u8 = 2;
 const REFUSAL: u8 = 3;
 
-/// Maximum of queue pair numbers and packet numbers. These numbers have 24 bits.
+/// Largest queue pair number and largest packet number. Both have 24 bits.
 const NUMBER_MAX: u32 = (1 << 24) - 1;
 
-/// Maximum length of a message in bytes: header, addresses, parameters, length of the private data,
-/// private data. A handshake has room for 512 bytes.
+/// Maximum length of a message in bytes. The terms are the header, the addresses, the parameters,
+/// the length field of the private data, and the private data. The message fits, because a
+/// handshake has room for 512 bytes.
 const BYTES_MAX: usize = 8 + 24 + 36 + 2 + PRIVATE_MAX;
 
 /// Reason code: the program rejects the connection (IBA volume 1, table 108).

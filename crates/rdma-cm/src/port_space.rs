@@ -29,7 +29,7 @@ impl PortSpace {
         }
     }
 
-    /// Returns the default service of queue pairs.
+    /// Returns the transport service that queue pairs in this port space have by default.
     pub const fn service(self) -> QueuePairType {
         match self {
             Self::Tcp | Self::Ib => QueuePairType::Reliable,
@@ -42,14 +42,15 @@ impl PortSpace {
 /// sizes.
 ///
 /// A size is the room for private data in a message of InfiniBand's connection manager (IBA volume
-/// 1, 12.6). For IP port spaces, the header that they put there is subtracted.
+/// 1, 12.6). In the IP port spaces, a header in requests occupies a part of this room, so the size
+/// for requests is smaller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PrivateLimits {
-    /// In a request, in bytes.
+    /// Maximum size in a request, in bytes.
     pub request: usize,
-    /// In an acceptance, in bytes.
+    /// Maximum size in an acceptance, in bytes.
     pub reply: usize,
-    /// In a rejection, in bytes.
+    /// Maximum size in a rejection, in bytes.
     pub refusal: usize,
 }
 

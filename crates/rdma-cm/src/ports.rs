@@ -1,4 +1,4 @@
-//! Ports that the ids of this process use, and the devices of the ids.
+//! The ports that ids of this process use, and the devices that ids can use.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -22,11 +22,12 @@ pub struct ManagedHost {
 
 #[derive(Debug, Default)]
 struct Claimed {
-    /// Socket that reserves the port; `None` while an id listens there.
+    /// Socket that reserves the port. `None` while an id listens at the port, because the wire then
+    /// holds the port.
     socket: Option<UdpSocket>,
-    /// Port spaces of the ids that use the port.
+    /// Port space of each id that uses the port.
     users: Vec<PortSpace>,
-    /// Number of listening ids.
+    /// Number of ids that listen at the port.
     listeners: usize,
 }
 
@@ -36,16 +37,16 @@ impl ManagedHost {
         Arc::new(Self { devices, claimed: Mutex::default() })
     }
 
-    /// Notifies the devices that a program waits for events in a way that the devices do not see.
-    /// From then on, a thread of each device drives its engine.
+    /// Notifies the devices that the program waits for events in a way that the devices do not see.
+    /// From now on, a thread of each device drives that device's engine.
     pub(crate) fn serve_alone(&self) {
         for managed in &self.devices {
             managed.device.provider().serve_alone();
         }
     }
 
-    /// Returns the device that has an address. If no device has a loopback address, returns the
-    /// first device for it.
+    /// Returns the device that has an address. For a loopback address that no device has, returns
+    /// the first device.
     pub(crate) fn device_of(&self, ip: IpAddr) -> Option<&ManagedDevice> {
         let known = self.device_with(ip);
         if known.is_none() && ip.is_loopback() {
@@ -59,7 +60,8 @@ impl ManagedHost {
         self.devices.iter().find(|device| device.manager.has_address(ip))
     }
 
-    /// Claims a port. Port 0 stands for any free port.
+    /// Claims the port of `at`. Port 0 stands for any free port. If `is_shared` is true, other ids
+    /// may have the port.
     pub(crate) fn claim(
         self: &Arc<Self>,
         at: SocketAddr,
@@ -80,8 +82,9 @@ impl ManagedHost {
         let overlaps = at.ip().is_unspecified()
             || claimed.keys().filter(has_port).any(|known| known.ip().is_unspecified());
         let socket = bind(at).map_err(|error| match error {
-            // The kernel's connection manager returns one error for an equal address and another
-            // one for an overlapping address (`cma_check_port`).
+            // If the port is in use, the kernel's connection manager distinguishes two cases
+            // (`cma_check_port`): `EADDRINUSE` for an equal address, and `EADDRNOTAVAIL` for an
+            // address that only overlaps.
             Error::System { what, number } if overlaps && number == Errno::EADDRINUSE as i32 => {
                 Error::System { what, number: Errno::EADDRNOTAVAIL as i32 }
             }
@@ -112,7 +115,7 @@ impl Claim {
         self.at.port()
     }
 
-    /// Starts to listen for requests to the port, on all devices that have its address.
+    /// Starts to listen for requests to the port, on each device that has the claimed address.
     pub(crate) fn listen(&self, listener: &Arc<dyn Listener>) -> Result<Heard, Error> {
         let ip = self.at.ip();
         let devices: Vec<&ManagedDevice> = if ip.is_unspecified() {
@@ -170,8 +173,8 @@ pub(crate) struct Heard {
 
 impl Drop for Heard {
     fn drop(&mut self) {
-        // Hold the lock during both steps. Otherwise another thread could claim the port between
-        // them.
+        // Hold the lock while the wire releases the port and this thread reserves it again.
+        // Otherwise another thread could claim the port in between.
         let mut claimed = self.host.claimed();
         self.parts.clear();
         if let Some(known) = claimed.get_mut(&self.at) {
@@ -183,8 +186,7 @@ impl Drop for Heard {
     }
 }
 
-/// Returns the source address for frames to another host. Its port was free when the function
-/// tested it.
+/// Returns the source address for frames to another host, with a port that was free a moment ago.
 pub(crate) fn source_of(to: IpAddr) -> Result<SocketAddr, Error> {
     let any = unspecified(to);
     let at = SocketAddr::new(to, DISCARD_PORT);
@@ -216,6 +218,6 @@ fn refused(what: &str, at: SocketAddr, errno: Errno) -> Error {
     Error::System { what: format!("{what} {at}"), number: errno as i32 }
 }
 
-/// Destination port for connecting a UDP socket. Connecting only selects the route and sends no
-/// packet.
+/// Destination port for connecting a UDP socket. The connection only selects the route, and the
+/// socket sends no packet.
 const DISCARD_PORT: u16 = 9;

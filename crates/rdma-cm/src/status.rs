@@ -14,7 +14,7 @@ pub(crate) fn status_of(error: &Error) -> i32 {
         Error::NoDevice(_) => Errno::ENODEV,
         Error::Again => Errno::EAGAIN,
         Error::TimedOut(_) => Errno::ETIMEDOUT,
-        // The error type may get further variants, which have no `errno` here.
+        // The error type may get further variants later. Report them as `EIO`.
         _ => Errno::EIO,
     };
     -(errno as i32)

@@ -16,12 +16,12 @@ use verbs::{
 
 use super::*;
 
-/// A device without queue pairs, which passes requests through memory.
+/// A device that has no queue pairs, and that passes requests through memory.
 struct Memory {
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
     listeners: Mutex<Vec<Listens>>,
-    /// First packet sequence number of the last request.
+    /// Sequence number of the requester's first packet, from the latest request.
     asked_psn: Arc<AtomicU32>,
 }
 
@@ -77,7 +77,7 @@ impl Side {
         lock(&self.other).upgrade()
     }
 
-    /// Ends the exchange. Returns true only for the first call.
+    /// Marks this end of the exchange as ended. Returns true only for the first call.
     fn end(&self) -> bool {
         let was = self.has_ended.swap(true, Ordering::SeqCst);
         if let Some(other) = self.other() {
@@ -254,7 +254,7 @@ fn attributes() -> DeviceAttributes {
     }
 }
 
-/// A host with two programs.
+/// A host with two programs, a client and a server.
 struct World {
     host: Arc<ManagedHost>,
     server: Arc<EventChannel>,
@@ -296,7 +296,7 @@ impl World {
         id
     }
 
-    /// Creates an id and resolves its route to an address.
+    /// Creates an id of the client, and resolves the address `to` and the route to it.
     fn resolved(&self, space: PortSpace, to: SocketAddr) -> Arc<Id> {
         let id = self.id(&self.client, space);
         id.resolve_address(None, to).expect("it is looked for");
@@ -306,8 +306,8 @@ impl World {
         id
     }
 
-    /// Sends a request and makes the server read it. Returns the client's id and the id of the new
-    /// connection.
+    /// Sends a request of the client, and reads it at the server. Returns the client's id, and the
+    /// server's id of the new connection.
     fn request(&self, listener: &Id) -> (Arc<Id>, Arc<Id>) {
         let client = self.resolved(listener.space(), listener.local().expect("an address"));
         client.connect(&saying(b"hello")).expect("it asks");
@@ -433,7 +433,7 @@ fn each_end_sees_what_the_other_has_from_its_own_side() {
     assert_eq!(here.attributes.peer_reads_max, 2);
     let sending = server.modification(QueuePairState::ReadyToSend).expect("it knows its peer");
     assert_eq!(here.attributes.receive_psn, sending.attributes.send_psn);
-    // As in InfiniBand, each end starts with the packet number that its peer has announced.
+    // As in InfiniBand, each end starts to send with the packet number that its peer has announced.
     assert_eq!(sending.attributes.send_psn, world.asked_psn.load(Ordering::SeqCst));
     assert_eq!(sending.attributes.not_ready_retries, 6);
 }
@@ -454,7 +454,7 @@ fn a_refusal_says_why_and_so_does_a_port_without_a_listener() {
     let client = world.resolved(PortSpace::Tcp, to);
     client.connect(&saying(b"")).expect("it asks");
     assert_eq!(got(&world.client, EventKind::Rejected).status, 8);
-    // An id that listens at the same port in another port space gets no request.
+    // An id that listens at the same port number in another port space must not get the request.
     let listener = world.listener(PortSpace::Ib);
     let client = world.resolved(PortSpace::Tcp, listener.local().expect("an address"));
     client.connect(&saying(b"")).expect("it asks");
@@ -486,7 +486,8 @@ fn a_port_is_one_ids_alone_unless_both_say_otherwise() {
     other.set_option(IdOption::ReuseAddress(true)).expect("it is early");
     other.bind(at).expect("it is shared");
     world.id(&world.server, PortSpace::Udp).bind(at).expect("another port space");
-    // If another process has claimed a port, no other process can claim it until that process ends.
+    // Another socket of the host has claimed a port. An id must not get the port until that socket
+    // is closed.
     let elsewhere = std::net::UdpSocket::bind(loopback(0)).expect("a socket");
     let taken = elsewhere.local_addr().expect("an address");
     let id = world.id(&world.server, PortSpace::Tcp);
@@ -544,7 +545,7 @@ fn an_id_that_is_destroyed_ends_what_it_was_at() {
     got(&world.client, EventKind::Disconnected);
     got(&world.client, EventKind::TimewaitExit);
     client.destroy().expect("once");
-    // Destroy a listening id that has a request which no program has taken.
+    // Destroy a listening id. The program has not read the event of one of its requests.
     let client = world.resolved(PortSpace::Tcp, to);
     client.connect(&saying(b"")).expect("it asks");
     listener.destroy().expect("once");
@@ -638,7 +639,7 @@ fn a_query_about_datagrams_returns_where_they_go() {
     assert_eq!((there.number, there.queue_key), (1234, QUEUE_KEY));
     assert_eq!(there.path.gid, Gid::of([127, 0, 0, 1].into()));
     assert_eq!(event.private_data.len(), 136);
-    // There is no connection that could end.
+    // A datagram id has no connection, so it cannot be disconnected.
     nothing(&world.server);
     assert_eq!(errno(client.disconnect()), Errno::EINVAL as i32);
     // Test a rejection, and then a port at which no program listens.
@@ -707,7 +708,7 @@ fn an_id_bound_to_an_address_of_the_host_itself_is_at_no_device() {
     let of_host = world.id(&world.server, PortSpace::Tcp);
     of_host.bind(([127, 0, 0, 2], 0).into()).expect("a free port");
     assert!(of_host.device().is_none());
-    // Requests from the same host nevertheless reach the id.
+    // Although the id has no device, requests from the same host reach it.
     of_host.listen(0).expect("it listens");
     let client = world.resolved(PortSpace::Tcp, of_host.local().expect("an address"));
     client.connect(&saying(b"")).expect("it asks");

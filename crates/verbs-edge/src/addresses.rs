@@ -10,7 +10,7 @@ use verbs::{Error, Gid, GidEntry, PortAttributes, PortState};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Address {
     pub(crate) ip: IpAddr,
-    /// Interface index; 0 if no interface has the address.
+    /// Index of the interface that has the address; 0 if no interface has it.
     pub(crate) interface: u32,
     is_running: bool,
     mtu_bytes: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Address {
 pub(crate) struct Places {
     /// Addresses in the order of the GID table.
     pub(crate) addresses: Vec<Address>,
-    /// Links that belong to none of the addresses.
+    /// Links that belong to none of `addresses`, for example raw Ethernet interfaces.
     pub(crate) others: Vec<LinkSpec>,
     /// Whether the device has a shared-memory link to other processes of this host.
     pub(crate) shares_memory: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Places {
 
 impl Places {
     /// Returns the addresses and links for `specs`, in the order of `specs`. If `specs` is empty,
-    /// uses shared memory and all interfaces that lead to other hosts.
+    /// returns shared memory and the addresses of all interfaces that lead to other hosts.
     pub(crate) fn of(specs: &[LinkSpec], host: &[Interface]) -> Result<Self, Error> {
         let mut places = Self::default();
         if specs.is_empty() {
@@ -75,9 +75,9 @@ impl Places {
         }
     }
 
-    /// Returns the same addresses with the current state of their interfaces. Does not add
-    /// addresses. If an interface has lost an address, the address stays in the result, with the
-    /// state of that interface.
+    /// Returns the same addresses, with the current states of their interfaces. An address that an
+    /// interface got later is not in the result. An address that its interface has lost stays in
+    /// the result, with the state of that interface.
     #[must_use]
     pub(crate) fn now(&self, host: &[Interface]) -> Self {
         let mut places = self.clone();
@@ -163,15 +163,16 @@ fn of_interface(interface: &Interface) -> Vec<Address> {
 
 fn has(interface: &Interface, ip: IpAddr) -> bool {
     interface.addresses.iter().any(|address| address.ip == ip)
-        // All addresses of 127.0.0.0/8 belong to this host.
+        // All addresses of 127.0.0.0/8 belong to this host, although the loopback interface lists
+        // only one of them.
         || (interface.is_loopback && ip.is_loopback() && ip.is_ipv4())
 }
 
 /// Maximum number of addresses of a device. Each address takes one of the 16 links of an endpoint.
-/// As in other endpoints, addresses take at most half of the links.
+/// Addresses take at most half of the links, so that the other half stays free for other links.
 const ADDRESSES_MAX: usize = 8;
 
-/// MTU in bytes that is assumed for an address without an interface.
+/// MTU in bytes that this module assumes for an address without an interface.
 const MTU_USUAL: u32 = 1500;
 
 const IPV4_AND_UDP: u32 = 28;

@@ -1,7 +1,7 @@
 //! Connects queue pairs with their peers and handles the events of their connections.
 //!
-//! All functions run inside the engine. An "id" is an identifier of the connection manager
-//! (`rdma_cm_id`).
+//! All functions run inside the engine: they are called by the one thread that drives the protocol.
+//! An "id" is an identifier of the connection manager (`rdma_cm_id`).
 
 mod given;
 #[cfg(test)]
@@ -30,33 +30,33 @@ use super::source::{Due, QueuePairSource};
 use super::work::Ends;
 use crate::settings::LogLevel;
 
-/// The queue pairs of an instance and their connections.
+/// The queue pairs of a started device and their connections.
 pub(crate) struct ConnectionTable {
     registry: Arc<Registry>,
     tables: Mutex<Tables>,
-    /// Time of the next [`ConnectionTable::look`].
+    /// Time at which [`ConnectionTable::look`] must run next.
     due: Arc<Due>,
     log: Log,
 }
 
 #[derive(Default)]
 struct Tables {
-    /// Queue pairs by number.
+    /// Queue pairs, by queue pair number.
     entries: HashMap<u32, QueuePairEntry>,
     /// Maps a connection that a queue pair has requested or accepted to the number of the queue
     /// pair.
     connections: HashMap<ConnectionHandle, u32>,
-    /// Requests that a queue pair may accept later, oldest first.
+    /// Requests of peers that a queue pair may accept later, oldest first.
     held: Vec<PendingRequest>,
     /// Queue pairs whose receives wait for room in the engine.
     again: Vec<Arc<QueuePairSource>>,
 }
 
-/// State of a queue pair.
+/// A queue pair, and the state of its connection.
 struct QueuePairEntry {
     source: Arc<QueuePairSource>,
     phase: Phase,
-    /// Number of searches for a peer that queue pairs with this number have begun.
+    /// Number of searches for a peer that queue pairs with this queue pair number have begun.
     life: u32,
 }
 
@@ -65,12 +65,13 @@ enum Phase {
     Open,
     /// The queue pair is looking for its peer.
     Seeking(Search),
-    /// The queue pair takes over the connection that an id has requested.
+    /// The queue pair takes over a connection that an id has requested or accepted.
     Given(Given),
-    /// The queue pair is connected. `has_id` says whether an id has made the connection.
+    /// The queue pair is connected. If `has_id` is true, the queue pair has taken over the
+    /// connection of an id.
     Connected { ends: Ends, greeting: Greeting, wanted: Wanted, has_id: bool },
     /// The peer has closed the connection. Outstanding work fails at `until` and not earlier,
-    /// because an adapter would also need this time to notice that the peer is gone.
+    /// because a network adapter also needs some time to notice that the peer is gone.
     Parting { until: Instant },
     /// The connection has ended.
     Ended,
@@ -87,15 +88,15 @@ pub(crate) struct Wanted {
 
 struct Search {
     wanted: Wanted,
-    /// Time of the next request.
+    /// Time at which this end sends the next request.
     ask_at: Instant,
-    /// Number of requests so far.
+    /// Number of requests that this search has sent.
     tries: u32,
     /// Whether the peer has rejected the last request.
     is_refused: bool,
-    /// Connection that this end has requested.
+    /// The connection that this end has requested, if any.
     asked: Option<Side>,
-    /// Connection that the peer has requested and this end has accepted.
+    /// The connection that the peer has requested and this end has accepted, if any.
     accepted: Option<Side>,
 }
 
@@ -114,11 +115,11 @@ struct PendingRequest {
     greeting: Greeting,
 }
 
-/// Action for [`ConnectionTable::finish`]. The caller must release the lock of the tables before
-/// it.
+/// Action for [`ConnectionTable::finish`]. The caller must release the lock of the tables before it
+/// calls that function.
 pub(crate) enum Then {
     Nothing,
-    /// The queue pair is connected. The action posts its receives and sends its waiting work.
+    /// The queue pair is connected: post its receives, and send its waiting work.
     Pull(Arc<QueuePairSource>),
     /// The connection has ended: notify the queue pair.
     Notify(Arc<QueuePairSource>, Ending),
@@ -145,7 +146,7 @@ impl ConnectionTable {
             tables.refuse_held(engine, Refusal::UnknownNumber, unwanted);
             tables.entries.remove(&number)
         };
-        // Dropping the entry may also drop the queue pair, so the lock must be released first.
+        // Dropping the entry may also drop the queue pair, so the lock must be released before.
         drop(left);
     }
 
@@ -181,8 +182,8 @@ impl ConnectionTable {
         self.finish(engine, memory, now, then);
     }
 
-    /// Applies changed attributes. These are the attributes that requests announce to the peer, and
-    /// the timeouts.
+    /// Applies attributes that the program has changed: those that requests announce to the peer,
+    /// and the timeouts.
     pub(crate) fn update(&self, engine: &mut Engine, now: Instant, number: u32) {
         let mut tables = self.tables();
         let Tables { entries, connections, .. } = &mut *tables;
@@ -209,7 +210,7 @@ impl ConnectionTable {
             }
             Phase::Open | Phase::Given(_) | Phase::Parting { .. } | Phase::Ended => {}
         }
-        // With the new timeouts, waiting work may fail at another time.
+        // Run the timers soon, because waiting work may fail earlier with the new timeouts.
         self.look_soon(now);
     }
 
@@ -249,7 +250,7 @@ impl ConnectionTable {
         &self.registry
     }
 
-    /// Requests a call of [`ConnectionTable::look`] in this turn or the next.
+    /// Requests a call of [`ConnectionTable::look`] in this pass of the engine or the next.
     pub(crate) fn look_soon(&self, now: Instant) {
         self.look_at(now);
     }
@@ -262,8 +263,8 @@ impl ConnectionTable {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts another search for the peer, because the established connection leads to a wrong
-    /// peer.
+    /// Starts another search for the peer, because the established connection leads to another
+    /// queue pair than the expected peer.
     fn seek_again(&self, tables: &mut Tables, now: Instant, number: u32, wanted: Wanted) {
         let Some(entry) = tables.entries.get_mut(&number) else { return };
         let ask_at = now.after_ns(pause_ns(0));
@@ -272,16 +273,17 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.2, verbs.6
-    /// Accepts a held request for a searching queue pair. If there is none and it is time to send a
-    /// request, sends one.
+    /// Accepts a held request from the peer of a searching queue pair. If no request can be
+    /// accepted and it is time to send a request, sends one.
     fn go_on(&self, tables: &mut Tables, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Tables { entries, connections, held, .. } = tables;
         let Some(entry) = entries.get_mut(&number) else { return Then::Nothing };
         let life = entry.life;
         let Phase::Seeking(search) = &mut entry.phase else { return Then::Nothing };
         let source = &entry.source;
-        // Only the latest request of a peer counts. It also replaces an earlier request that this
-        // end has accepted but the peer has not confirmed.
+        // Only the latest request of a peer counts. If this end has accepted an earlier request of
+        // the peer, but that connection is not established, the latest request replaces the earlier
+        // one.
         {
             let asks = search.asked.is_some();
             let mut refused = Vec::new();
@@ -328,8 +330,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.4
-    /// Accepts a request. This end's own request stays pending. The peer may have abandoned its
-    /// request, and may then accept this end's request instead.
+    /// Accepts a request of the peer. This end's own request stays pending, because the peer may
+    /// have abandoned its request and may accept this end's request instead.
     fn accept(
         &self,
         engine: &mut Engine,
@@ -348,7 +350,7 @@ impl ConnectionTable {
         let (domain, queues) = (source.domain(), queue_pair.queues());
         let accepted = engine.accept_under(now, handle, domain, queues, &terms, &reply.encode());
         if accepted.is_err() {
-            // The peer has withdrawn the request. If the peer still wants a connection, it sends
+            // The peer has withdrawn the request. A peer that still wants a connection sends
             // another request.
             return self.registry.disown(&[handle.owner()]);
         }
@@ -388,8 +390,8 @@ impl ConnectionTable {
             Ok(handle) => {
                 search.asked = Some(Side { handle, greeting: None, is_established: false });
             }
-            // Try again at `ask_at`. Until that time, a link may become usable, or another
-            // connection may end and so make room.
+            // Try again at `ask_at`. Before that time, a link may become usable, or another
+            // connection may end and make room.
             Err(_) => self.look_at(search.ask_at),
         }
     }
@@ -419,7 +421,7 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.3, verbs.5, verbs.6
-    /// Handles a request from the address `from`. `wants_queue_pair` says whether the request asks
+    /// Handles a request from the address `from`. `wants_queue_pair` is true if the request asks
     /// for a connection between queue pairs.
     fn on_requested(
         &self,
@@ -455,8 +457,8 @@ impl ConnectionTable {
         let then = self.go_on(&mut tables, engine, now, number);
         let is_for_it = |held: &&PendingRequest| held.greeting.destination.number == number;
         if tables.held.iter().filter(is_for_it).count() > HELD_MAX {
-            // Reject the oldest request to make room. If it came from the right peer, the peer
-            // repeats it, and `go_on` can decide about it when it arrives.
+            // Reject the oldest request to make room. If the request came from the right peer, that
+            // peer repeats it, and `go_on` decides about the repeated request.
             let oldest = tables.held.iter().find(is_for_it).map(|held| held.handle);
             tables.refuse_held(engine, Refusal::TooMany, |held| Some(held.handle) == oldest);
         }
@@ -495,9 +497,9 @@ impl ConnectionTable {
             self.seek_again(&mut tables, now, number, wanted);
             return Then::Nothing;
         };
-        // A queue pair that is its own peer has two connections. One of them may be established
-        // long before the other. The established one still has the short timeouts of an attempt, so
-        // give it the normal timeouts.
+        // A queue pair that is its own peer has two connections, and one of them may be established
+        // long before the other. The established connection still has the short timeouts of an
+        // attempt to connect, so set its normal timeouts now.
         let alone = Ends { sends: handle, receives: handle };
         be_patient(engine, alone, entry.source.queue_pair(), &greeting);
         let Some(ends) = search.ends() else { return Then::Nothing };
@@ -508,9 +510,9 @@ impl ConnectionTable {
         self.log.note(LogLevel::Info, what);
         let source = Arc::clone(&entry.source);
         if search.asked.as_ref().is_some_and(|asked| asked.handle == ends.sends) {
-            // No completion of this connection can arrive earlier, so it is early enough to
-            // register the owner here. The accepting side must register the owner when it accepts,
-            // because messages for shared receives may arrive at once.
+            // Register the owner of this connection's completions now. This is early enough,
+            // because no completion can have arrived before. The accepting end registers the owner
+            // already when it accepts, because messages for shared receives may arrive at once.
             self.registry.own(ends.sends.owner(), source.queue_pair());
         }
         for other in search.beside(ends) {
@@ -527,7 +529,7 @@ impl ConnectionTable {
         Then::Pull(source)
     }
 
-    /// Handles the end of a connection, or a connection that could not be established.
+    /// Handles the end of a connection, or the failure of an attempt to establish one.
     fn on_closed(
         &self,
         engine: &mut Engine,
@@ -561,7 +563,8 @@ impl ConnectionTable {
             }
             Phase::Given(given) => match given.standing() {
                 Standing::Asked => {
-                    // The manager repeats the request, or it notifies the id of the failure.
+                    // The connection manager repeats the request, or notifies the id of the
+                    // failure.
                     entry.phase = Phase::Open;
                     Then::Nothing
                 }
@@ -614,7 +617,7 @@ impl ConnectionTable {
         Then::Notify(source, ending)
     }
 
-    /// Pulls waiting work, because a connection has room again.
+    /// Returns the action that pulls waiting work, because a connection has room again.
     pub(crate) fn on_room(&self, handle: ConnectionHandle) -> Then {
         let tables = self.tables();
         let entry = tables.connections.get(&handle).and_then(|number| tables.entries.get(number));
@@ -647,9 +650,11 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.7
-    /// Handles a queue pair that has waited too long. If its work has waited too long for its peer,
-    /// ends the search. If its peer has closed the connection and `until` has passed, reports the
-    /// end of the connection.
+    /// Handles the timeouts of a queue pair:
+    ///
+    /// * If its work has waited too long for its peer, ends the search for the peer.
+    /// * If its peer has closed the connection and the time `until` of `Phase::Parting` has
+    ///   passed, reports the end of the connection.
     fn give_up(&self, tables: &mut Tables, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Some(entry) = tables.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);
@@ -705,8 +710,8 @@ impl ConnectionTable {
             Then::Nothing => {}
             Then::Notify(source, ending) => source.queue_pair().on_ended(ending),
             Then::Pull(source) => {
-                // There may be many receives, so pull until all of them are posted. The engine
-                // pulls waiting sends in this turn in any case.
+                // There may be many receives, so pull until all of them are posted. This loop is
+                // not needed for sends, because the engine pulls waiting sends in this pass anyway.
                 let rest = loop {
                     match source.pull(engine, memory, now, PULLED_AT_ONCE).rest {
                         Rest::More => {}
@@ -744,7 +749,7 @@ impl Tables {
         }
     }
 
-    /// Rejects held requests for which the function returns true.
+    /// Rejects the held requests for which `is_meant` returns true.
     fn refuse_held(
         &mut self,
         engine: &mut Engine,
@@ -773,8 +778,9 @@ impl Search {
         Self { wanted, ask_at, tries: 0, is_refused: false, asked: None, accepted: None }
     }
 
-    /// Prepares a new request with the first packet number, which only just became known. The peer
-    /// may hold an earlier request that lacks the number.
+    /// Prepares a new request that contains the number of this end's first packet, because this
+    /// number has become known. An earlier request without the number is withdrawn, because the
+    /// peer cannot decide about it.
     fn ask_with_psn(
         &mut self,
         connections: &mut HashMap<ConnectionHandle, u32>,
@@ -794,16 +800,17 @@ impl Search {
     /// Returns whether this end continues to send requests after it has accepted a request of the
     /// peer.
     ///
-    /// The peer may have abandoned the accepted request. If two requests cross, one of the ends
-    /// decides which of them counts. If the peer is that end, it then waits for another request of
-    /// this end.
+    /// The peer may have abandoned the request that this end has accepted. If two requests cross,
+    /// one of the ends decides which of them counts. If the peer is the end that decides, it may
+    /// wait for another request of this end.
     fn asks_beside(&self) -> bool {
         self.wanted.expected.is_own_peer() || !self.wanted.expected.decides()
     }
 
-    /// Returns the pause before the next request, in nanoseconds. The last connection of the search
-    /// has ended before it was established. If the peer rejected this end's request, it has
-    /// accepted or sent another one, so the pause is longer.
+    /// Returns the pause before the next request, in nanoseconds. The caller knows that the latest
+    /// attempt to connect has failed. The pause is longer if the peer has rejected this end's
+    /// request and this end has accepted a request of the peer, because that request probably
+    /// succeeds.
     fn pause_ns(&self, reason: Closed) -> u64 {
         let has_other = self.accepted.is_some() && !self.wanted.expected.is_own_peer();
         match reason {
@@ -812,13 +819,14 @@ impl Search {
         }
     }
 
-    /// Returns the connections of this search that are not in `ends`.
+    /// Returns the connections of this search other than those in `ends`.
     fn beside(&self, ends: Ends) -> impl Iterator<Item = ConnectionHandle> + use<> {
         let sides = [&self.asked, &self.accepted].map(|side| side.as_ref().map(|side| side.handle));
         sides.into_iter().flatten().filter(move |&side| side != ends.sends && side != ends.receives)
     }
 
-    /// If all connections that the queue pair needs are established, returns them.
+    /// Returns the connections that the queue pair needs. Returns `None` if one of them is not
+    /// established.
     fn ends(&self) -> Option<Ends> {
         let there = |side: &Option<Side>| {
             side.as_ref().filter(|side| side.is_established).map(|side| side.handle)
@@ -860,8 +868,8 @@ fn greeting(expected: &Expected, attributes: &QueuePairAttributes, life: u32) ->
     }
 }
 
-/// Returns the terms of a queue pair's connection. They do not contain the program's timeouts,
-/// because these are known only in RTS; [`be_patient`] sets them later.
+/// Returns the terms of a queue pair's connection. They do not contain the timeouts that the
+/// program has set, because these are known only in RTS. [`be_patient`] sets the timeouts later.
 fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u64) -> Terms {
     let receives = queue_pair.limits().receives.max(1);
     Terms::default()
@@ -881,23 +889,23 @@ fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u
 fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Greeting) {
     let (attributes, strictness) = (queue_pair.attributes(), queue_pair.strictness());
     let not_ready_ns = match peer.kind {
-        // On an unreliable connection, a program gets no error if the receiver is not ready. The
-        // work therefore waits without limit.
+        // On an unreliable connection, a program gets no error if the peer has no receive posted.
+        // Therefore the work waits without limit.
         QueuePairType::Unreliable => None,
         _ => not_ready_ns(&attributes, peer.not_ready_timer, strictness),
     };
     for handle in [ends.sends, ends.receives] {
-        // This fails if the connection has ended in this turn.
+        // This fails if the connection has just ended.
         let silence_ns = silence_ns(peer.kind, &attributes, strictness);
         let _gone = engine.set_patience(handle, silence_ns, not_ready_ns);
     }
 }
 
-/// Returns the ending that a queue pair gets if its connection closes for `reason`.
+/// Returns the `Ending` that is reported to a queue pair if its connection closes for `reason`.
 ///
 /// If the queue pair has an id, a rejection by the peer or a restart of the peer counts as a close
-/// by the peer. The program gets an event at once and abandons its work. Outstanding work must
-/// therefore not fail earlier than it would on an adapter.
+/// by the peer. In this case, the program gets an event of the id at once and abandons its work. So
+/// outstanding work must not fail earlier than it would on a network adapter.
 const fn ending_of(reason: Closed, has_id: bool) -> Ending {
     match reason {
         Closed::Refused(_) | Closed::PeerRestarted if has_id => Ending::ByPeer,
@@ -924,8 +932,8 @@ fn attempt_ns(tries: u32) -> u64 {
     SEARCH_NS << tries.saturating_sub(1).min(2)
 }
 
-/// Returns the pause before the next request, in nanoseconds. The peer has rejected the last
-/// request, or it has not answered it.
+/// Returns the pause before the next request, in nanoseconds, after `tries` requests that the peer
+/// has rejected or not answered.
 fn pause_ns(tries: u32) -> u64 {
     (RETRY_NS << tries.min(5)).min(RETRY_NS_MAX)
 }
@@ -935,22 +943,23 @@ const RETRY_NS: u64 = 10_000_000;
 /// Maximum pause between requests, in nanoseconds.
 const RETRY_NS_MAX: u64 = 200_000_000;
 
-/// Time for which the first attempt waits for an answer, in nanoseconds. In an attempt, the pauses
-/// between frames grow. The next attempt starts with short pauses again.
+/// Time for which the first attempt waits for an answer, in nanoseconds. During an attempt, this
+/// end repeats its frame with growing pauses. The next attempt starts with short pauses again.
 const SEARCH_NS: u64 = 2_000_000_000;
 
 /// Time in which an accepted peer must confirm the connection, in nanoseconds.
 ///
 /// If this end closed a connection that the peer considers established, the peer's work would fail.
-/// The time is therefore long enough for a busy host. During this time, a new request of the peer
-/// replaces the accepted request.
+/// Therefore the time is long enough for a busy host. A new request of the peer does not have to
+/// wait: it replaces the accepted request.
 const CONFIRM_NS: u64 = 10_000_000_000;
 
-/// If receives did not fit, they are posted again after this time, in nanoseconds.
+/// Time after which this library tries again to post receives for which the engine had no room, in
+/// nanoseconds.
 const ROOM_NS: u64 = 1_000_000;
 
 /// Maximum number of held requests for one queue pair. Such requests come from its peer, and from
-/// queue pairs that the program has named as the peer earlier or may name later.
+/// queue pairs that were its peer before or will be its peer later.
 const HELD_MAX: usize = 16;
 
 /// Maximum number of work requests that one call pulls when a queue pair is connected.

@@ -1,4 +1,4 @@
-//! Datagram queue pairs. Each is a datagram port of the engine.
+//! Datagram queue pairs. The engine has a datagram port for each of them.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,20 +53,20 @@ struct DatagramSource {
     ways: Ways,
     /// Maximum payload of a datagram in bytes. The device's port reports the same value.
     payload_max: u32,
-    /// The engine's port; `None` before RTR and after the port is closed. Only code inside the
-    /// engine changes this field.
+    /// The engine's datagram port; `None` before RTR and after the port is closed. Only threads
+    /// inside the engine change this field.
     port: Mutex<Option<DatagramPort>>,
     /// The queue pair's own queue key.
     key: AtomicU32,
-    /// Whether the queue pair waits until no work is in flight.
+    /// Whether the queue pair waits until no send is in flight.
     draining: Draining,
 }
 
 /// Outcome of handing a work request to the engine.
 enum Outcome {
-    /// The request will complete.
+    /// The engine has the request, which will complete.
     Posted,
-    /// The engine has no room now.
+    /// The engine has no room for the request now.
     NoRoom,
     /// The request fails with this status.
     Failed(CompletionStatus),
@@ -75,7 +75,7 @@ enum Outcome {
 }
 
 impl DatagramSource {
-    /// Opens the port. From then on, the queue pair can receive.
+    /// Opens the port. From now on, the queue pair can receive datagrams.
     fn open(
         &self,
         engine: &mut Engine,
@@ -98,8 +98,8 @@ impl DatagramSource {
         let port = opened.map_err(failed)?;
         self.registry.own(port.owner(), queue_pair);
         *self.port() = Some(port);
-        // Post all receives, even if there are many. Datagrams may arrive as soon as the port is
-        // open.
+        // Post all receives, even if there are many, because datagrams may arrive as soon as the
+        // port is open.
         while self.post(engine, memory, now, PULLED_AT_ONCE).rest == Rest::More {}
         Ok(port)
     }
@@ -108,9 +108,9 @@ impl DatagramSource {
         self.port.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the port, so that the caller can close it. The receives stay in the queue pair's
-    /// ring, which flushes them. The engine does not report them, because the completion queue may
-    /// lack room for all of them.
+    /// Removes the port and returns it, so that the caller can close it. Posted receives stay in
+    /// the queue pair's ring, from which the library flushes them. The engine must not report them,
+    /// because the completion queue may lack room for all of them.
     fn take_port(&self, engine: &mut Engine) -> Option<DatagramPort> {
         let port = self.port().take()?;
         // This cannot fail, because only the caller of `take_port` closes the port.
@@ -118,8 +118,9 @@ impl DatagramSource {
         Some(port)
     }
 
-    /// Closes the port after a failure. A group may then have no more members on this host. In that
-    /// case, the runtime leaves the group the next time that any port joins or leaves a group.
+    /// Closes the port after a failure, and reports `ending` to the queue pair. If a group has no
+    /// more members on this host after that, the runtime leaves the group the next time that any
+    /// port joins or leaves a group.
     #[cold]
     fn end(&self, engine: &mut Engine, ending: Ending) {
         if let Some(port) = self.take_port(engine) {
@@ -175,7 +176,7 @@ impl DatagramSource {
                 Outcome::Posted => {}
                 Outcome::NoRoom => return posted.rest = Rest::Blocked,
                 // A send that must fail waits until the engine has sent all earlier sends.
-                // Otherwise its failure would flush them.
+                // Otherwise the failure would flush the earlier sends.
                 Outcome::Failed(_) if engine.waiting_datagrams_of(port) > 0 => {
                     return posted.rest = Rest::Blocked;
                 }
@@ -285,7 +286,7 @@ impl WorkSource for DatagramSource {
         let port = *self.port();
         if let Some(port) = port {
             if self.queue_pair.state() == QueuePairState::Error {
-                // A receive has failed.
+                // The queue pair entered ERR because a receive has failed.
                 self.end(engine, Ending::OperationFailed);
                 return posted;
             }
@@ -299,8 +300,8 @@ impl WorkSource for DatagramSource {
     }
 }
 
-/// Posts the oldest receive of a queue pair. Does not check that the receive's memory is
-/// registered: if it is not, the receive fails when a datagram arrives for it.
+/// Posts the oldest receive of a queue pair. Does not check whether the receive's memory is
+/// registered. If it is not registered, the receive fails when a datagram arrives for it.
 fn post_receive(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,
@@ -341,8 +342,8 @@ struct DatagramWire {
     source: Arc<DatagramSource>,
     /// The same object as `source`, but with the type that the runtime requires.
     rung: Arc<dyn WorkSource>,
-    /// Groups that the queue pair has joined. It can join groups even before it can receive. A
-    /// thread holds the lock while it makes the queue pair join or leave a group.
+    /// Groups that the queue pair has joined. A queue pair can join groups even before it can
+    /// receive. A thread holds this lock while it makes the queue pair join or leave a group.
     groups: Mutex<Vec<Gid>>,
 }
 
@@ -362,7 +363,7 @@ impl DatagramWire {
         let ip = group.address();
         for link in self.links_to(ip)? {
             if let Err(error) = runtime.join_group(port, link, ip) {
-                // Leave the group on all links. This restores the state before the call.
+                // Leave the group on all links, to restore the state from before this call.
                 let _open = runtime.leave_group(port, ip);
                 return Err(failed(error));
             }
@@ -423,7 +424,7 @@ impl Wire for DatagramWire {
     }
 
     fn send_out(&self) {
-        // A forked child sends nothing.
+        // Ignore the error, because a forked child sends nothing.
         let _forked = self.instance.runtime().send_out(&self.rung);
     }
 
@@ -431,7 +432,7 @@ impl Wire for DatagramWire {
         let source = Arc::clone(&self.source);
         let runtime = self.instance.runtime();
         let taken = runtime.control(move |engine: &mut Engine, _, _| source.take_port(engine));
-        // A forked child has nothing to close.
+        // Ignore an error, because a forked child has nothing to close.
         if let Ok(Some(port)) = taken {
             let _open = runtime.close_datagram_port(port);
         }
@@ -468,11 +469,11 @@ impl Wire for DatagramWire {
     }
 }
 
-/// Maximum number of groups of a queue pair. It equals the number of multicast sockets of an
-/// endpoint.
+/// Maximum number of groups of a queue pair. It equals the maximum number of multicast sockets of
+/// an endpoint.
 const GROUPS_MAX: usize = crate::limits::GROUPS_MAX as usize;
 
-/// Mask for queue pair numbers. Programs may set the byte above the number.
+/// Mask for queue pair numbers. Programs may set the byte above the 24 bits of the number.
 const NUMBER_MASK: u32 = 0xff_ffff;
 
 /// Maximum number of work requests that the engine pulls at once when a queue pair enters RTR.

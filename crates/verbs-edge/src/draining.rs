@@ -1,27 +1,27 @@
-//! Queue pairs that wait until no work is in flight.
+//! Queue pairs that wait until no send is in flight.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use runtime::{Posted, Rest};
 use verbs::QueuePair;
 
-/// Whether a queue pair waits for the notification that no work is in flight.
+/// Whether a queue pair waits for the notification that no send is in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Draining(AtomicBool);
 
 impl Draining {
-    /// Requests the notification.
+    /// Requests the notification that no send is in flight.
     pub(crate) fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Withdraws the request.
+    /// Withdraws the request for the notification.
     pub(crate) fn give_up(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// If the queue pair waits and no work is in flight, notifies it. If it waits and work is in
-    /// flight, makes the engine poll the source again.
+    /// If the queue pair waits for the notification and no send is in flight, notifies it. If it
+    /// waits and sends are in flight, makes the engine pull from the work source again later.
     #[inline]
     pub(crate) fn look(
         &self,

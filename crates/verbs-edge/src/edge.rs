@@ -29,12 +29,12 @@ use crate::settings::{DeviceSettings, Settings};
 use crate::source::QueuePairSource;
 use crate::wire::ConnectedWire;
 
-/// Returns the devices of this process, without starting them. A forked child that needs devices
-/// must call this itself.
+/// Returns the devices of this process, and does not start them. A forked child cannot use the
+/// devices of its parent, so it must call this function itself.
 ///
 /// # Errors
-/// * [`Error::Invalid`] if this host cannot satisfy the settings.
-/// * The errors of listing the host's interfaces.
+/// * Returns [`Error::Invalid`] if this host cannot satisfy the settings.
+/// * Returns the errors of listing the host's interfaces.
 pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     let host = interfaces().map_err(failed)?;
     let capture = Arc::new(SharedCapture::default());
@@ -57,14 +57,14 @@ pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     Ok(devices)
 }
 
-/// Returns settings for each device. In the result, each device is the first device of its own
-/// settings.
+/// Returns separate settings for each device. In each of these settings, the device is the first
+/// and only device.
 fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>, Error> {
     let first = DeviceSettings { name: settings.device.clone(), links: settings.links.clone() };
     let mut devices: Vec<_> = std::iter::once(first).chain(settings.others.clone()).collect();
     if devices.len() > 1 && devices.iter().all(|device| device.links.is_empty()) {
-        // Assign each interface to one device, because each port of an adapter also belongs to one
-        // device.
+        // Assign each interface to one device. The device is like a network adapter, where each
+        // port also belongs to one device.
         let interfaces = leaving(host);
         let (found, wanted) = (interfaces.len(), devices.len());
         if found < wanted {
@@ -101,15 +101,15 @@ pub(crate) struct Edge {
     /// Addresses and links of the device, as they were when the device was created.
     places: Places,
     /// Whether this is the first device of the process. The first device also serves loopback
-    /// addresses, and it does all work that belongs to no particular device.
+    /// addresses, and does all work that belongs to no particular device.
     is_first: bool,
     /// Capture file that all devices of the process share.
     capture: Arc<SharedCapture>,
     registry: Arc<Registry>,
     instance: OnceLock<Arc<Instance>>,
     starting: Mutex<()>,
-    /// Identifies the process that started the device: the number of forks before the start, plus
-    /// one. 0 if the device is not started.
+    /// Identifies the process that started the device: the value of `runtime::forks` in that
+    /// process, plus one. 0 if the device is not started.
     started_in: AtomicU32,
 }
 
@@ -120,8 +120,8 @@ impl Edge {
         if let Some(instance) = self.instance.get() {
             return Ok(instance);
         }
-        // Set this before the lock is taken. A child that is forked after this line then sees that
-        // its parent has started the device, and does not take the lock.
+        // Set this before the lock is taken. Then a child that is forked while the lock is held
+        // sees that its parent has started the device, and does not take the lock.
         self.started_in.store(forks() + 1, Ordering::Release);
         let _alone = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(instance) = self.instance.get() {
@@ -218,14 +218,14 @@ impl Provider for Edge {
         if let Some(instance) = self.running()
             && instance.check().is_ok()
         {
-            // A forked child has nothing to drive.
+            // Ignore the error, because a forked child has nothing to drive.
             let _forked = instance.runtime().poll();
         }
     }
 
     fn send_deferred(&self) {
         if let Some(instance) = self.running() {
-            // A forked child has nothing to send.
+            // Ignore the error, because a forked child has nothing to send.
             let _forked = instance.runtime().ring_deferred();
         }
     }
@@ -244,7 +244,7 @@ impl Provider for Edge {
 
     fn serve_alone(&self) {
         if let Some(instance) = self.running() {
-            // In a forked child no thread serves the links.
+            // Ignore the error, because no thread of a forked child serves the links.
             let _forked = instance.runtime().leave_links();
         }
     }
@@ -310,9 +310,10 @@ fn attributes(
 
 /// Returns the node GUID: a MAC address, extended to 64 bits as in RFC 4291.
 ///
-/// The MAC address belongs to an interface of the device. If no interface of the device has one, it
-/// belongs to another interface of the host. If the host has none, the address is locally
-/// administered. The devices of a host have different inserted bytes.
+/// The MAC address is that of an interface of the device. If no interface of the device has a MAC
+/// address, it is that of another interface of the host. If no interface of the host has one, it is
+/// a fixed, locally administered address. The devices of a process differ in the last of the two
+/// bytes that extend the address.
 fn node_guid(places: &Places, host: &[Interface], index: u8) -> [u8; 8] {
     let is_own = |interface: &&Interface| {
         places.addresses.iter().any(|address| address.interface == interface.index)
@@ -358,8 +359,8 @@ mod tests {
         })
     }
 
-    /// Moves a queue pair to RTS. The number of its peer belongs to this device, but no queue pair
-    /// has this number.
+    /// Moves a queue pair to RTS. The number of its peer is one of this device's numbers, but no
+    /// queue pair has it.
     fn be_ready(queue_pair: &QueuePair) {
         let gid = queue_pair.context().query_gid(1, 0).expect("the first GID").gid;
         let path = AddressVectorAttributes { gid, is_global: true, port: 1, ..Default::default() };

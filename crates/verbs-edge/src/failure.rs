@@ -4,8 +4,8 @@ use nix::errno::Errno;
 use runtime::Forked;
 use verbs::Error;
 
-/// Returns the error for a device that does not start. The `errno` of the cause is passed on only
-/// if no file descriptor is left, because a program can handle only this cause.
+/// Returns the error for a device that does not start. If the cause is that no file descriptor is
+/// left, the error contains the `errno` of the cause, because programs can handle this cause.
 pub(crate) fn failed(error: impl std::error::Error + 'static) -> Error {
     let mut what = error.to_string();
     let mut number = None;

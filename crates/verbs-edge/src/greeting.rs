@@ -1,4 +1,4 @@
-//! Greetings: two queue pairs exchange them when they connect. A greeting is the private data of
+//! Greetings, which two queue pairs exchange when they connect. A greeting is the private data of
 //! Hello and Accept of the service VERBS. The private data of Reject is a [`Refusal`] instead
 //! (protocol.md §10.2).
 
@@ -7,13 +7,13 @@ use verbs::{Gid, QueuePairType};
 /// The service of queue pairs whose programs exchange the queue pair numbers themselves.
 pub(crate) const SERVICE: u32 = 0x5645_5242;
 
-/// A greeting: the properties of a queue pair that it announces in Hello or Accept.
+/// A greeting: the properties that a queue pair announces in Hello or Accept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Greeting {
     /// Type of the connection: reliable or unreliable.
     pub(crate) kind: QueuePairType,
-    /// RNR timer code. It stands for the time after which the peer may retry if no receive is
-    /// posted.
+    /// RNR timer code. The code stands for the time after which the peer may retransmit a message
+    /// for which the sending end had no receive posted.
     pub(crate) not_ready_timer: u8,
     /// Number that distinguishes consecutive attempts to connect with one queue pair number.
     pub(crate) life: u32,
@@ -21,10 +21,10 @@ pub(crate) struct Greeting {
     pub(crate) destination: QueuePairPlace,
     /// The queue pair that sends the greeting.
     pub(crate) source: QueuePairPlace,
-    /// First packet number that the sending end expects. Its program got the number from the peer's
-    /// program.
+    /// First packet number that the end which sends the greeting expects. Its program got the
+    /// number from the peer's program.
     pub(crate) receive_psn: u32,
-    /// First packet number that the sending end uses, if it is known.
+    /// First packet number that the end which sends the greeting uses, if it is known.
     pub(crate) send_psn: Option<u32>,
 }
 
@@ -33,18 +33,19 @@ pub(crate) struct Greeting {
 pub(crate) struct QueuePairPlace {
     /// Queue pair number.
     pub(crate) number: u32,
-    /// GID of the port.
+    /// GID of the queue pair's port.
     pub(crate) gid: Gid,
 }
 
-/// Cause why an end rejects a request: the private data of Reject. The requester repeats its
-/// request, because the cause may disappear.
+/// Why an end rejects a request. The private data of Reject contains this value. The requester
+/// repeats its request, because the cause may disappear.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
     /// No queue pair has this number.
     UnknownNumber = 1,
-    /// The queue pair expects another peer, because the service or the packet numbers differ.
+    /// The queue pair expects another peer: the transport service or the packet numbers in the
+    /// request differ from the expected ones.
     Another = 2,
     /// The private data is not a greeting.
     NotUnderstood = 3,
@@ -121,7 +122,7 @@ pub fn fuzz_greeting(bytes: &[u8]) {
     }
 }
 
-/// Bytes of a [`Greeting`].
+/// Size of an encoded [`Greeting`], in bytes.
 pub(crate) const GREETING_BYTES: usize = 64;
 
 /// First bytes of a greeting.
@@ -129,7 +130,7 @@ const MAGIC: [u8; 4] = *b"EVQP";
 const VERSION: u8 = 1;
 /// Flag: the greeting contains the first packet number that its sender uses.
 const HAS_SEND_PSN: u8 = 1;
-/// Maximum of queue pair numbers and packet numbers. These numbers have 24 bits.
+/// Largest queue pair number and largest packet number. Both have 24 bits.
 const NUMBER_MAX: u32 = (1 << 24) - 1;
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ pub(crate) struct TableHooks {
 impl Hooks for TableHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
         self.table.on_event(engine, memory, now, &event);
-        // The table has already handled the event. A thread that the manager notifies therefore
-        // finds the new state of the queue pair.
+        // The connection table has already handled the event. So a thread that the connection
+        // manager notifies finds the new state of the queue pair.
         self.manager.on_event(engine, memory, now, &event);
     }
 

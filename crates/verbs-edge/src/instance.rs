@@ -52,8 +52,8 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Claims a slot, opens the links and starts the threads. A slot is a UDP port that only this
-    /// process uses.
+    /// Claims a slot, opens the links and starts the threads. A slot is a UDP port with the queue
+    /// pair numbers that belong to it. No other process of the host uses them.
     pub(crate) fn start(
         settings: &Settings,
         places: Places,
@@ -79,16 +79,16 @@ impl Instance {
         for spec in &places.others {
             all.push(wrapping.wrap(opener.open_named(&spec.to_string()).map_err(failed)?)?);
         }
-        // The library injects no faults into shared memory. Frames over shared memory would
-        // therefore never suffer the configured faults. If there are configured faults, shared
-        // memory is used only if `settings` name the links.
+        // The library injects no faults into shared memory. So the device does not use shared
+        // memory if the settings contain faults but no links. Otherwise the frames over shared
+        // memory would have no faults.
         let is_plain = !settings.faults.is_any();
         let shares_memory = places.shares_memory && (!settings.links.is_empty() || is_plain);
         if shares_memory {
             match ShmLink::open() {
                 Ok(link) => all.push(wrapping.capture(Box::new(link))),
                 Err(error) if !settings.links.is_empty() => return Err(failed(error)),
-                // If the host has no shared memory, the device uses only the configured links.
+                // If the host has no shared memory, the device uses only its other links.
                 Err(_) => {}
             }
         }
@@ -165,8 +165,8 @@ impl Instance {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks that the device works and that this process has created it. If the engine has
-    /// panicked, raises the event for this once.
+    /// Checks that this process has created the device, and that the engine has not panicked. The
+    /// first call after a panic raises the event that the device has failed.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.runtime.check_process().map_err(forked)?;
@@ -201,7 +201,7 @@ impl Instance {
     /// Returns the counters of the links and the engine.
     pub(crate) fn counters(&self) -> PortCounters {
         let mut counters = PortCounters::default();
-        // A forked child has nothing to count.
+        // Ignore the error, because a forked child has nothing to count.
         let links = self.runtime.link_addresses().unwrap_or_default();
         for (link, _) in links {
             let Ok(Some(link)) = self.runtime.link_statistics(link) else { continue };
@@ -264,7 +264,7 @@ impl Instance {
         let go_on = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
             engine.on_receives_posted(now, memory, &receives);
         };
-        // In a forked child, no connection waits for receives.
+        // Ignore errors: in a forked child, no connection waits for receives.
         let _forked = self.check().is_ok() && self.runtime.control(go_on).is_err();
     }
 
@@ -279,9 +279,9 @@ impl Instance {
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
-    /// Waits at most [`MOMENT`] until `ready` returns true. If `ready` still returns false, leaves
-    /// the links to the progress thread. That thread then drives the engine while the caller waits
-    /// in another way.
+    /// Waits until `ready` returns true, but at most for [`MOMENT`]. If `ready` still returns
+    /// false, leaves the links to the progress thread, which drives the engine while the caller
+    /// waits in another way.
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
         // In a forked child, and after a failure of the device, no completion arrives.
         if self.check().is_err() {
@@ -294,9 +294,9 @@ impl Instance {
     }
 }
 
-/// Maximum time for which a waiting thread serves the links itself. In this time, the thread cannot
-/// notice that it must first wake another thread, and the caller blocks signals. The time must
-/// therefore be short.
+/// Maximum time for which a waiting thread serves the links itself. During this time, the caller
+/// blocks signals, and the thread does not notice that it should wake another thread. So the time
+/// must be short.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// Layers around a link: injected faults and the capture file.
@@ -328,7 +328,7 @@ impl Wrapping {
     }
 }
 
-/// Capture file of all devices of a process. The first device that starts creates it.
+/// Capture file that all devices of a process share. The first device that starts creates the file.
 #[derive(Debug, Default)]
 pub(crate) struct SharedCapture(Mutex<Option<CaptureOutput>>);
 
@@ -367,14 +367,14 @@ fn config() -> Result<RuntimeConfig, Error> {
     })
 }
 
-/// Returns a random number. Two processes rarely get the same number.
+/// Returns a random number. Two processes probably get different numbers.
 fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Maximum number of requests that wait for a decision. One host may have at most a quarter of
-/// them, which is one request for every queue pair of the device. A request uses memory only while
-/// it waits.
+/// Maximum number of connection requests that wait until this end accepts or rejects them. A
+/// quarter of this number is the maximum for one requesting host, so that one host can send a
+/// request to every queue pair of the device. A request uses memory only while it waits.
 const REQUESTS_MAX: u32 = 4 * crate::limits::QUEUE_PAIRS_MAX;
 
 /// Time in which peers must confirm connections, in nanoseconds. Requests often wait until a

@@ -1,4 +1,4 @@
-//! Verbs devices on top of Ethernot's protocol engine. Each has a [`verbs::Provider`] and an
+//! Verbs devices on top of Ethernot's protocol engine. Each device has a [`verbs::Provider`] and an
 //! [`rdma_cm::ConnectionManager`].
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Log of a device. The library writes it to standard error and to a trace file.
+//! Log of a device. The library writes the log to standard error and to a trace file.
 
 use std::fmt;
 use std::fs::File;
@@ -17,7 +17,8 @@ use crate::settings::{LogLevel, Settings};
 #[derive(Debug)]
 pub(crate) struct Log {
     level: LogLevel,
-    /// File that records events of all levels. Several processes may append to the same file.
+    /// Trace file, if one is configured. It contains events of all levels. Several processes may
+    /// append to the same file.
     trace: Option<Mutex<File>>,
 }
 
@@ -44,7 +45,7 @@ impl Log {
     fn write(&self, level: LogLevel, what: fmt::Arguments<'_>) {
         let process = process::id();
         if level <= self.level {
-            // An error means that the program has closed standard error, so ignore the error.
+            // Ignore errors, because the program may have closed standard error.
             let _closed = writeln!(std::io::stderr(), "ethernot[{process}]: {what}");
         }
         if let Some(trace) = &self.trace {
@@ -56,7 +57,7 @@ impl Log {
     }
 }
 
-/// Returns the time in seconds since 1970.
+/// Returns the time in seconds since 1970, as text.
 #[expect(clippy::disallowed_methods, reason = "people compare the times of several hosts")]
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The connection manager. A request is the Hello of a connection. As long as the ids
-//! (`rdma_cm_id`) are connected, this connection stays open, so that each end notices if its peer
-//! is gone. If both ids have their queue pairs when they connect, the queue pairs take over the
-//! connection. Otherwise the connection only carries the messages of the exchange.
+//! The connection manager. An id (`rdma_cm_id`) sends its request in the Hello of a connection.
+//! This connection stays open while the ids are connected, so that each end notices if its peer is
+//! gone. If both ids have their queue pairs when they connect, the queue pairs take over the
+//! connection. Otherwise the connection only carries the messages between the ids.
 //!
 //! Each listening port is a redirect port: it redirects requesters to the slot (UDP port) of the
 //! process (protocol.md §10.3).
@@ -33,7 +33,7 @@ use super::source::QueuePairSource;
 /// The service of connection requests.
 pub(super) const SERVICE: u32 = 0x5244_434d;
 
-/// State of the connection manager: listeners and exchanges.
+/// State of the connection manager: listeners, and exchanges of requests and answers.
 pub(crate) struct Manager {
     table: Arc<ConnectionTable>,
     home: OnceLock<Weak<Instance>>,
@@ -41,26 +41,26 @@ pub(crate) struct Manager {
     /// Connections whose exchange was dropped inside the engine. Code inside the engine cannot call
     /// the engine, so a timer closes them.
     dropped: Mutex<Vec<ConnectionHandle>>,
-    /// Number of listeners of each redirect port.
+    /// Number of listeners of each redirect port, which redirects requesters to the slot.
     redirect_ports: Mutex<HashMap<SocketAddr, usize>>,
-    /// Time of the next [`Manager::on_due`], in nanoseconds.
+    /// Time at which [`Manager::on_due`] must run next, in nanoseconds.
     due_ns: AtomicU64,
-    /// Completion queues for connections that carry no operations.
+    /// Completion queues of connections that carry no operations.
     queues: Queues,
 }
 
 type Callers = Vec<Arc<dyn Caller>>;
 
-/// The work source of a queue pair that takes over a connection, and the peer that it expects.
+/// The work source of a queue pair that takes over a connection, and the expected peer.
 type Taken = (Arc<QueuePairSource>, Wanted);
 
 #[derive(Default)]
 struct Tables {
     listeners: Vec<Listens>,
-    /// Number of listeners so far.
+    /// Number of listeners created so far.
     count: u64,
     entries: HashMap<ConnectionHandle, ManagedEntry>,
-    /// Requests to repeat, each with its time.
+    /// Requests to repeat, each with the time of the repetition.
     again: Vec<(Instant, ManagedEntry)>,
     /// Ids to notify when no frame of their connection is in flight any more. Each entry has the
     /// time of the notification.
@@ -79,17 +79,17 @@ struct ManagedEntry {
     caller: Arc<dyn Caller>,
     phase: Phase,
     is_datagram: bool,
-    /// This end's request; `None` if the peer has answered it or has sent the request.
+    /// This end's request; `None` if the peer has answered it, or if the peer is the requester.
     question: Option<Box<Question>>,
-    /// Parameters of the peer's queue pair, if the peer sent the request.
+    /// Parameters of the peer's queue pair, if the peer is the requester.
     peer: Option<End>,
-    /// Whether a queue pair takes over the connection, or has already taken it over.
+    /// Whether a queue pair takes over the connection or has taken it over.
     is_given: bool,
-    /// Whether the queue pair has closed the connection and the id waits for its end.
+    /// Whether the id has requested the end of the connection.
     wants_end: bool,
 }
 
-/// A request of this end that it may have to repeat.
+/// A request of this end, stored because this end may have to repeat the request.
 struct Question {
     path: (LinkId, PeerAddr),
     request: Request,
@@ -105,7 +105,7 @@ type Name = Arc<Mutex<Option<ConnectionHandle>>>;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
-    /// This end has sent a request. It waits for the answer until this time.
+    /// This end has sent a request, and waits for the answer until this time.
     Asked(Instant),
     /// The peer has sent a request.
     Requested,
@@ -182,9 +182,9 @@ impl Manager {
         }
     }
 
-    /// Removes and returns the ids that are due, in two lists. The requests of the first ids got no
-    /// answer. The second ids are notified that no frame of their connection is in flight.
-    /// Schedules the next run.
+    /// Removes and returns two lists of ids: those whose requests got no answer in time, and those
+    /// with a connection of which no frame is in flight any more. Schedules the next run of the
+    /// timers.
     fn take_due(&self, engine: &mut Engine, now: Instant) -> (Callers, Callers) {
         let mut tables = self.tables();
         let is_late =
@@ -319,7 +319,7 @@ impl Manager {
             }
         }
         if is_datagram || reply.is_none() {
-            // An exchange for datagrams ends with the answer.
+            // An exchange for datagrams always ends with the answer.
             self.end(engine, now, handle, &[]);
         }
         match reply {
@@ -394,7 +394,7 @@ impl Manager {
         });
         match known {
             None => false,
-            // If the queue pair no longer has the connection, the queue pair has already closed it.
+            // A queue pair that no longer has the connection has already closed it.
             Some((is_given, is_severed)) => is_severed || !is_given || self.table.has(handle),
         }
     }
@@ -526,8 +526,8 @@ impl Manager {
         home.ok_or_else(|| Error::NoDevice("the device is closed".into()))
     }
 
-    /// Opens the redirect ports of a listening port. At loopback addresses, only the first device
-    /// of a process opens redirect ports.
+    /// Opens redirect ports, which redirect requesters from a listening port to the device's slot.
+    /// At loopback addresses, only the first device of a process opens them.
     fn open_redirect_ports(
         &self,
         home: &Instance,
@@ -582,7 +582,7 @@ impl Manager {
             *count -= 1;
             if *count == 0 {
                 redirect_ports.remove(redirect_port);
-                // In a forked child, no redirect port is open.
+                // Ignore the error, because no redirect port is open in a forked child.
                 let _forked = home.runtime().close_redirect_port(*redirect_port);
             }
         }
@@ -596,16 +596,16 @@ impl ManagedEntry {
     }
 
     /// Returns whether the entry must stay after its queue pair has closed the connection. Programs
-    /// first flush the queue pair's work. Then they disconnect the id and wait for the disconnect
-    /// event, for which the entry is needed.
+    /// first flush the queue pair's work, then disconnect the id, and then wait for the event of
+    /// the disconnection. This event requires the entry.
     fn is_kept(&self) -> bool {
         self.is_given && !self.wants_end && self.phase == Phase::Connected
     }
 }
 
 impl Manager {
-    /// Listens at `at` for the device of `home`. `is_first` says whether this is the first device
-    /// of the process.
+    /// Listens at `at` for the device of `home`. `is_first` is true for the first device of the
+    /// process.
     pub(super) fn listen_at(
         self: &Arc<Self>,
         (home, is_first): (&Instance, bool),
@@ -685,7 +685,7 @@ impl Drop for Port {
     }
 }
 
-/// An exchange as its id sees it.
+/// The handle by which an id refers to its exchange.
 struct Call {
     manager: Weak<Manager>,
     name: Name,
@@ -708,8 +708,8 @@ impl Call {
         Ok((manager, home))
     }
 
-    /// Returns the work source of a queue pair that takes over the connection, and the peer that it
-    /// expects.
+    /// Returns the work source of a queue pair that takes over the connection, and the expected
+    /// peer.
     fn taken(&self, queue_pair: &Arc<QueuePair>) -> Result<Taken, Error> {
         let (manager, home) = self.manager()?;
         let not_free = || {
@@ -722,7 +722,7 @@ impl Call {
         Ok((source, wanted))
     }
 
-    /// Calls `work` inside the engine if the exchange has a connection.
+    /// If the exchange has a connection, calls `work` inside the engine.
     fn inside<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Manager, &mut Engine, &MemoryAccess<'_>, Instant, ConnectionHandle) -> R
@@ -777,7 +777,7 @@ impl Exchange for Call {
     }
 
     fn close(&self) {
-        // A forked child has nothing to close.
+        // Return in a forked child, which has nothing to close.
         let Ok((manager, _)) = self.manager() else { return };
         let handle = *lock(&self.name);
         if handle.is_none_or(|handle| manager.wants_end(handle)) {
@@ -805,7 +805,7 @@ impl Drop for Call {
         }
         let Ok((manager, home)) = self.manager() else { return };
         let name = Arc::clone(&self.name);
-        // Do this inside the engine. Otherwise a timer could repeat the request at the same time.
+        // Do this inside the engine, because otherwise a timer could repeat the request meanwhile.
         let forget = move |engine: &mut Engine, _: &MemoryAccess<'_>, now| {
             let _inside = Inside::enter();
             manager.forget(&name);
@@ -872,8 +872,8 @@ fn terms() -> Terms {
     Terms::default().queue_pair(true).grants(grants)
 }
 
-/// Returns the addresses of the redirect ports for a listening address. An unspecified address
-/// stands for the addresses of all links. On the first device, it also stands for the loopback
+/// Returns the addresses at which requesters to a listening address are redirected. An unspecified
+/// address stands for the addresses of all links, and on the first device also for the loopback
 /// addresses.
 fn redirect_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr> {
     if !at.is_unspecified() {
@@ -891,7 +891,7 @@ fn redirect_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr>
 }
 
 /// Returns the address to which a redirect port redirects: the slot's port at the same IP address.
-/// If no link has that IP address, returns the address of another link.
+/// If no link has that IP address, returns the address of another link, if there is one.
 fn moved_to(redirect_port: IpAddr, links: &[SocketAddr]) -> Option<SocketAddr> {
     let alike = || links.iter().filter(|link| link.is_ipv4() == redirect_port.is_ipv4());
     if let Some(same) = alike().find(|link| link.ip() == redirect_port) {
@@ -929,15 +929,15 @@ const NO_RESOURCES: u16 = 3;
 /// Reason code: the private data could not be decoded (IBA volume 1, table 108).
 const NOT_UNDERSTOOD: u16 = 5;
 
-/// Time for which a peer may be silent after a request or on a connection, in nanoseconds.
+/// Time for which the peer of a request or of a connection may be silent, in nanoseconds.
 const SILENCE_NS: u64 = 10_000_000_000;
 
 /// Time in which a program must answer a request that its host has received, in nanoseconds.
 const ANSWER_NS: u64 = 60_000_000_000;
 
 /// Number of requests to a port at which no id listens, and the pause between them in nanoseconds.
-/// Some programs connect twice to one port, and the server reopens its listener between the two
-/// connections. With other stacks, resolving the address takes long enough for this.
+/// Some programs connect twice to one port, and their servers reopen the listener in between. With
+/// other libraries, address resolution takes long enough for this.
 const TRIES_MAX: u32 = 5;
 const AGAIN_NS: u64 = 30_000_000;
 

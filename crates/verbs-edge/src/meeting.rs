@@ -1,5 +1,5 @@
-//! Decides which requests two queue pairs send and accept. Their programs have already exchanged
-//! the queue pair numbers (protocol.md §10.2).
+//! Decides which requests two queue pairs send and accept, after their programs have exchanged the
+//! queue pair numbers (protocol.md §10.2).
 
 use std::net::IpAddr;
 
@@ -21,11 +21,12 @@ pub(crate) struct Expected {
 /// Comparison of the first packet numbers of two ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Psns {
-    /// Each announced packet number equals the number that the other end expects.
+    /// Each announced first packet number equals the number that the other end expects.
     Fit,
-    /// At least one announced packet number differs from the expected number.
+    /// At least one announced first packet number differs from the number that the other end
+    /// expects.
     Differ,
-    /// Neither end is ready to send, so neither has announced a packet number.
+    /// Neither end is ready to send, so neither has announced its first packet number.
     Unknown,
 }
 
@@ -34,7 +35,8 @@ pub(crate) enum Psns {
 pub(crate) enum Judgement {
     /// The request is from the expected peer.
     Accept,
-    /// This end cannot decide yet whether the request comes from the expected peer.
+    /// This end does not decide yet. It cannot know yet whether the request comes from the expected
+    /// peer, or it first waits for the answer to its own request.
     Hold,
     /// The request is not from the expected peer.
     Refuse(Refusal),
@@ -42,8 +44,8 @@ pub(crate) enum Judgement {
 
 impl Expected {
     //= protocol.md: verbs.2
-    /// Returns whether this end sends a request at once. If the result is false, this end waits for
-    /// [`WAIT_NS`] before its first request.
+    /// Returns whether this end sends a request at once. If not, it waits for [`WAIT_NS`] before
+    /// its first request.
     pub(crate) fn asks_first(&self) -> bool {
         self.own <= self.peer
     }
@@ -61,8 +63,8 @@ impl Expected {
     }
 
     //= protocol.md: verbs.3, verbs.4
-    /// Decides about a request from the address `from`. `asks` says whether this end's own request
-    /// is pending.
+    /// Decides about a request from the address `from`. `asks` is true if this end's own request is
+    /// pending.
     ///
     /// The caller has verified `from`. The decision ignores the GID in the greeting, because a peer
     /// can claim any GID.
@@ -113,14 +115,14 @@ impl Expected {
     }
 }
 
-/// If an end cannot send yet, it waits for this time before it sends a request, in nanoseconds.
-/// Most ends become ready to send within microseconds. The request can then contain the first
-/// packet number.
+/// Time for which an end that is not ready to send waits before it sends a request, in nanoseconds.
+/// Most ends become ready to send within microseconds. After that, the request can contain the
+/// end's first packet number.
 pub(crate) const RECEIVER_WAIT_NS: u64 = 5_000_000;
 
-/// If an end does not send the first request, it waits for this time before it sends one, in
-/// nanoseconds. This end's request is needed in two cases: the peer has another GID for itself, or
-/// the peer cannot reach this end.
+/// Time for which the end that does not send the first request waits before it sends one, in
+/// nanoseconds. Its request is needed in two cases: the peer waits too, because it knows itself by
+/// another GID, or frames of the peer do not reach this end.
 pub(crate) const WAIT_NS: u64 = 200_000_000;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Queue pair numbers of this process. A number consists of a slot and an index in the slot. The
-//! process has claimed the slot.
+//! Queue pair numbers of this process. A number consists of a slot and an index in the slot. A slot
+//! is a UDP port that the process has claimed on this host.
 
 use wire_edge::QueuePairNumber;
 
@@ -9,8 +9,8 @@ pub(crate) struct Numbers {
     slot: u16,
     /// One bit for each index in use.
     used: [u64; (INDICES / 64) as usize],
-    /// Index to try next. A number is reused only after all other numbers were used. If it were
-    /// reused soon, late frames for the old queue pair could reach the new one.
+    /// Index to try next. A number is reused only after all other numbers were used. Without this,
+    /// late frames for the old queue pair could reach a new queue pair with the same number.
     next: u16,
 }
 

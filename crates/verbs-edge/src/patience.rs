@@ -2,12 +2,12 @@
 
 use verbs::{QueuePairAttributes, QueuePairType, Strictness};
 
-/// Returns how long the peer may be silent while this side waits for it, in nanoseconds. The result
-/// is the timeout times the number of attempts.
+/// Returns how long the peer may be silent while this side waits for an answer, in nanoseconds. The
+/// result is the timeout times the number of attempts, but not below a minimum.
 ///
-/// An adapter counts the attempts of each packet. Ethernot detects loss in other ways, so only the
-/// total time matters. The time has a lower bound, because a process may have to wait for a
-/// processor, and a peer may start late.
+/// A network adapter counts the attempts of each packet. Ethernot detects loss in other ways, so
+/// only the total time matters. There is a minimum, because the peer's process may have to wait for
+/// a processor, and may start late.
 pub(crate) fn silence_ns(
     kind: QueuePairType,
     attributes: &QueuePairAttributes,
@@ -24,7 +24,7 @@ pub(crate) fn silence_ns(
 /// Returns how long work waits for a peer that was not found, in nanoseconds.
 ///
 /// If the peer has rejected a request, the time is shorter. If the peer has not answered, the time
-/// is longer, because a host answers slowly if many processes start on it at once.
+/// is longer, because a host on which many processes start at once answers slowly.
 pub(crate) fn search_ns(
     kind: QueuePairType,
     attributes: &QueuePairAttributes,
@@ -36,16 +36,16 @@ pub(crate) fn search_ns(
 /// Returns how long work may remain outstanding after the peer has closed the connection, in
 /// nanoseconds.
 ///
-/// An adapter would retransmit the work for this time, and most programs end within it. A peer may
-/// close as soon as it has received everything that it waits for. If there are many queue pairs,
-/// some of the last messages can then still be in flight.
+/// A network adapter would retransmit the work for a similar time, and most programs end within
+/// this time. A peer may close as soon as it has received everything that it waits for. If there
+/// are many queue pairs, some of the last messages may still be in flight at that time.
 pub(crate) fn parting_ns(attributes: &QueuePairAttributes) -> u64 {
     attempts_ns(QueuePairType::Reliable, attributes).clamp(PARTING_NS_MIN, PARTING_NS_MAX)
 }
 
 /// Returns the total time of all attempts, in nanoseconds. If the program sets a timeout, the
-/// result is at most [`SILENCE_NS_MAX`]. Unreliable connections have no timeout attribute; for
-/// them, the result is 0.
+/// result is at most [`SILENCE_NS_MAX`]. For unreliable connections, the result is 0, because they
+/// have no timeout attribute.
 fn attempts_ns(kind: QueuePairType, attributes: &QueuePairAttributes) -> u64 {
     if kind == QueuePairType::Unreliable {
         return 0;
@@ -67,8 +67,8 @@ fn asked_ns(attributes: &QueuePairAttributes) -> u64 {
 }
 
 /// Returns how long work waits for a receive of the peer, in nanoseconds; `None` means without
-/// limit. `peer_timer` is the peer's RNR timer code. An adapter pauses for the time of this code
-/// before each attempt except the first.
+/// limit. `peer_timer` is the peer's RNR timer code. A network adapter waits for the time of this
+/// code before each attempt except the first.
 pub(crate) fn not_ready_ns(
     attributes: &QueuePairAttributes,
     peer_timer: u8,
@@ -100,39 +100,41 @@ fn timer_ns(code: u8) -> u64 {
 /// Unit of timeout codes: 4.096 µs.
 const TIMEOUT_UNIT_NS: u64 = 4096;
 
-/// Minimum silence after which a peer counts as unreachable. In a shorter time, the peer may have
-/// lost some frames, or its process may wait for a busy processor.
+/// Minimum silence after which a peer counts as unreachable, in nanoseconds. A peer may be silent
+/// for a shorter time because some frames were lost, or because its process waits for a busy
+/// processor.
 const SILENCE_NS_MIN: u64 = 5_000_000_000;
 
-/// Minimum silence on a strict device. In a shorter time, the peer's process may wait for a
-/// processor.
+/// Minimum silence on a strict device, in nanoseconds. A peer may be silent for a shorter time
+/// because its process waits for a processor.
 const STRICT_SILENCE_NS_MIN: u64 = 200_000_000;
 
-/// Minimum time of a search for a peer that does not answer. If 64 processes with 64 queue pairs
-/// each start on two processors, connecting takes some seconds.
+/// Minimum time of a search for a peer that does not answer, in nanoseconds. If 64 processes with
+/// 64 queue pairs each start on two processors, connecting takes some seconds.
 const SEARCH_NS_MIN: u64 = 15_000_000_000;
 
-/// Minimum time of a search after a rejected request. A peer may reject requests until its program
-/// has created its queue pair.
+/// Minimum time of a search after a rejected request, in nanoseconds. The peer's host may reject
+/// requests until the program there has created the queue pair.
 const REFUSED_NS_MIN: u64 = 1_000_000_000;
 
-/// Minimum time for which work may remain outstanding after the peer has closed. In this time, the
-/// peer's process may wait for a processor.
+/// Minimum time for which work may remain outstanding after the peer has closed the connection, in
+/// nanoseconds. The minimum is longer than the time for which a process usually waits for a
+/// processor.
 const PARTING_NS_MIN: u64 = 200_000_000;
 
-/// Maximum time for which work may remain outstanding after the peer has closed. With this limit, a
-/// program learns within two seconds that its peer is gone.
+/// Maximum time for which work may remain outstanding after the peer has closed the connection, in
+/// nanoseconds. With this limit, a program gets the error within two seconds.
 const PARTING_NS_MAX: u64 = 1_000_000_000;
 
-/// Maximum silence on a lenient device. Some programs set longer times, up to 19 hours, but only to
-/// test whether the device accepts them.
+/// Maximum silence on a lenient device, in nanoseconds. Some programs set longer times, up to 19
+/// hours, but only to test whether the device accepts them.
 const SILENCE_NS_MAX: u64 = 60_000_000_000;
 
 /// Time of all attempts if the program sets no timeout: a year.
 const FOR_EVER_NS: u64 = 365 * 86_400 * 1_000_000_000;
 
-/// Minimum time for which work waits for a receive of the peer. In a shorter time, the peer's
-/// process may wait for a processor.
+/// Minimum time for which work waits for a receive of the peer, in nanoseconds. The minimum is
+/// longer than the time for which the peer's process usually waits for a processor.
 const NOT_READY_NS_MIN: u64 = 10_000_000;
 
 #[cfg(test)]
@@ -168,7 +170,7 @@ mod tests {
 
     #[test]
     fn timer_codes_stand_for_the_times_of_the_standard() {
-        // Times in hundredths of a millisecond, for code 1 and the following codes.
+        // Times in hundredths of a millisecond, for the codes from 1 upwards.
         let table = [
             1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
             2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152,

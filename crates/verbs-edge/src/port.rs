@@ -1,4 +1,5 @@
-//! Watches the interfaces of a device and reports when the port becomes active or goes down.
+//! Watches the interfaces of a device, and reports when the device's port becomes active or goes
+//! down.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use super::addresses::Places;
 pub(crate) struct PortWatch(WatchStopper);
 
 impl PortWatch {
-    /// Starts the thread. If the kernel does not report interface changes, returns `None`; the
-    /// device then raises no port events.
+    /// Starts the thread. Returns `None` if the kernel does not report changes of interfaces.
+    /// Without the thread, the device raises no events of its port.
     pub(crate) fn start(places: &Places, registry: &Arc<Registry>) -> Option<Self> {
         let watch = InterfaceWatch::open().ok()?;
         let stopper = watch.stopper();

@@ -8,8 +8,8 @@ use link::FaultShares;
 use links::LinkSpec;
 use verbs::{Error, Strictness};
 
-/// Settings of the devices of a process. [`Settings::default`] equals the settings of an empty
-/// environment.
+/// Settings of the devices of a process. [`Settings::default`] returns the settings that an empty
+/// environment stands for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Links of the first device. If the list is empty, the device uses all links that it finds.
@@ -18,17 +18,18 @@ pub struct Settings {
     pub device: String,
     /// The second and later devices, each with its own links.
     pub others: Vec<DeviceSettings>,
-    /// Path of the trace file.
+    /// Path of the file to which the library appends events of all levels; `None` for no such file.
     pub trace: Option<PathBuf>,
-    /// Path of the capture file.
+    /// Path of the file to which the library writes all frames (pcapng); `None` for no such file.
     pub pcap: Option<PathBuf>,
     /// Faults to inject into links.
     pub faults: FaultShares,
     /// Level of the log on standard error.
     pub log: LogLevel,
-    /// UDP port of the first slot; `None` for the default port. Each process claims one slot.
+    /// UDP port of the first slot; `None` for the default port. A slot is a UDP port, and each
+    /// started device claims one.
     pub slot_base: Option<u16>,
-    /// Whether programs may get more than they ask for, for example deeper queues.
+    /// Whether the devices give programs more than they ask for, for example more inline bytes.
     pub strictness: Strictness,
 }
 
@@ -52,9 +53,9 @@ pub enum LogLevel {
     /// Also log warnings.
     #[default]
     Warn,
-    /// Also log the begin and the end of devices and connections.
+    /// Also log the start and the end of devices and connections.
     Info,
-    /// Also log why calls are rejected.
+    /// Also log why the library rejects calls and requests.
     Debug,
 }
 
@@ -78,7 +79,7 @@ impl Settings {
     /// Reads the settings from the environment of this process.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the name of the variable, if its value is invalid.
+    /// Returns [`Error::Invalid`] with the name of the variable, if its value is invalid.
     pub fn from_environment() -> Result<Self, Error> {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
@@ -87,7 +88,7 @@ impl Settings {
     /// value. An empty value counts as unset.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the name of the variable, if its value is invalid.
+    /// Returns [`Error::Invalid`] with the name of the variable, if its value is invalid.
     pub fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let value_of = |name: &str| value_of(name).filter(|value| !value.is_empty());
         let mut settings = Self::default();
@@ -128,7 +129,7 @@ impl LogLevel {
     /// Parses the name of a level.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the valid names, if `text` is none of them.
+    /// Returns [`Error::Invalid`] with the valid names if `text` is not one of them.
     pub fn parse(text: &str) -> Result<Self, Error> {
         match text.trim().to_ascii_lowercase().as_str() {
             "off" => Ok(Self::Off),
@@ -158,13 +159,13 @@ fn read_names(text: &str) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Reads lists of links. Two slashes separate the lists.
+/// Reads lists of links, which are separated by two slashes.
 fn read_links(text: &str) -> Result<Vec<Vec<LinkSpec>>, Error> {
     let list = |text: &str| LinkSpec::parse_list(text).map_err(|error| wrong(LINKS, error));
     text.split("//").map(list).collect()
 }
 
-/// Assigns a list of links to each device. If there is only one list, every device uses this list.
+/// Assigns a list of links to each device. If there is only one list, every device gets this list.
 fn assign(names: Vec<String>, lists: Vec<Vec<LinkSpec>>) -> Result<Vec<DeviceSettings>, Error> {
     if lists.len() > 1 && lists.len() != names.len() {
         let (lists, names) = (lists.len(), names.len());
@@ -207,8 +208,8 @@ fn wrong(variable: &str, what: impl Display) -> Error {
 /// Maximum length of a device name: `IBV_SYSFS_NAME_MAX` without the terminating zero.
 const DEVICE_NAME_BYTES_MAX: usize = 63;
 
-/// Maximum number of devices of a process. Each device has its own UDP port, threads and up to 16
-/// links. Hosts have at most 8 adapters.
+/// Maximum number of devices of a process. Each device has its own UDP port, its own threads and up
+/// to 16 links. Few hosts have more than 8 network adapters.
 const DEVICES_MAX: usize = 8;
 
 const LINKS: &str = "ETHERNOT_LINKS";

@@ -19,22 +19,23 @@ pub(crate) struct QueuePairSource {
     queue_pair: Arc<QueuePair>,
     domain: ProtectionDomain,
     doorbell: SourceDoorbell,
-    /// Time of the next run of the connection table.
+    /// Time at which the timers of the connection table must run next.
     due: Arc<Due>,
-    /// Owners of the connections for sends and for receives; [`NO_OWNER`] if there is no
+    /// `sends` identifies the connection for sends, and `receives` identifies the connection for
+    /// receives. The values are the bits of completion owners. [`NO_OWNER`] if there is no such
     /// connection.
     sends: AtomicU64,
     receives: AtomicU64,
-    /// Time since which work waits for a peer; [`NEVER`] if no work waits.
+    /// Time in nanoseconds since which work waits for a peer; [`NEVER`] if no work waits.
     waits_since_ns: AtomicU64,
-    /// Time at which sends were last passed to the engine.
+    /// Time in nanoseconds at which sends were last passed to the engine.
     handed_at_ns: AtomicU64,
     /// Whether the peer has rejected the last request.
     is_refused: AtomicBool,
     /// Whether the connection has ended. If so, the queue pair gets no connection until the program
     /// resets it.
     has_ended: AtomicBool,
-    /// Whether the queue pair waits until no work is in flight.
+    /// Whether the queue pair waits until no send is in flight.
     draining: Draining,
 }
 
@@ -103,7 +104,7 @@ impl QueuePairSource {
         self.is_refused.store(is_refused, Ordering::Relaxed);
     }
 
-    /// Returns whether work waits for a peer, and the peer may soon be found.
+    /// Returns whether work waits for a peer that may soon be found.
     pub(crate) fn awaits_peer(&self, now: Instant) -> bool {
         let waits = || self.waits_since().is_some_and(|since| now.since_ns(since) < MEETING_NS);
         handle(&self.sends).is_none() && !self.is_refused.load(Ordering::Relaxed) && waits()
@@ -130,7 +131,7 @@ impl QueuePairSource {
         !is_outstanding || now.since_ns(handed_at) >= LINGER_NS
     }
 
-    /// Requests a notification for the moment when no work is in flight.
+    /// Requests a notification of the queue pair as soon as no send is in flight.
     pub(crate) fn drain(&self) {
         self.draining.begin();
     }
@@ -175,7 +176,7 @@ impl QueuePairSource {
             let Some(receive) = self.queue_pair.next_receive() else { return };
             match post_receive(engine, memory, handle, self.domain, &receive) {
                 Outcome::Posted => {}
-                // Each receive that completes makes room. Ask for a wake-up when this happens.
+                // Request a wake-up for the next receive that completes, because it makes room.
                 Outcome::NoRoom => return engine.await_room(handle),
                 Outcome::Over => return,
             }
@@ -197,8 +198,8 @@ impl QueuePairSource {
         let PostingRoom { mut outstanding, mut credit, window } = engine.posting_room(ends.sends);
         for _ in 0..limit {
             let Some(send) = self.queue_pair.next_send() else { return };
-            // A send that cannot begin stays in the queue pair's ring. In the engine, it could
-            // delay other queue pairs.
+            // A send that cannot begin stays in the queue pair's ring, because it could delay other
+            // queue pairs in the engine.
             let window = if credit < 0 { OPERATION_SHARE } else { window.min(WINDOW) };
             if outstanding >= window {
                 return engine.await_room(ends.sends);
@@ -221,8 +222,9 @@ impl QueuePairSource {
         }
     }
 
-    /// Handles work that waits because the queue pair has no peer yet, or has lost its peer. When
-    /// the peer is found, the connection table pulls the work.
+    /// Handles sends of a queue pair without a connection. If the connection has ended, reports
+    /// that the peer is gone. Otherwise records that work waits. The connection table pulls this
+    /// work when the peer is found.
     #[cold]
     fn wait_for_peer(&self, now: Instant) {
         if self.queue_pair.next_send().is_none() {
@@ -262,27 +264,27 @@ impl WorkSource for QueuePairSource {
     }
 }
 
-/// Time of the next run of the connection table.
+/// Holds the time at which the timers of the connection table must run next.
 #[derive(Debug)]
 pub(crate) struct Due(AtomicU64);
 
 impl Due {
-    /// Creates the value for "no run is requested".
+    /// Creates a value which means that the timers need not run.
     pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(NEVER))
     }
 
-    /// Requests a run at time `at` or earlier.
+    /// Requests that the timers run at time `at` or earlier.
     pub(crate) fn ask(&self, at: Instant) {
         self.0.fetch_min(at.0, Ordering::Relaxed);
     }
 
-    /// Returns the time of the next run.
+    /// Returns the time at which the timers must run next.
     pub(crate) fn next(&self) -> Instant {
         Instant(self.0.load(Ordering::Relaxed))
     }
 
-    /// Clears the time. The caller is about to run the table.
+    /// Clears the time, because the caller is about to run the timers.
     pub(crate) fn clear(&self) {
         self.0.store(NEVER, Ordering::Relaxed);
     }
@@ -296,20 +298,19 @@ fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
 
 const _: () = assert!(WINDOW > OPERATION_SHARE);
 
-// This limits the engine's memory for operations even if all queue pairs of a device wait for their
-// peers.
+// With this bound, the engine's memory for operations stays below 64 MiB even if all queue pairs of
+// a device wait for receives of their peers.
 const _: () = assert!(QUEUE_PAIRS_MAX as usize * semantics::SHARE_BYTES <= 64 << 20);
 
 /// Time for which a closing queue pair waits for acknowledgements after its last send, in
 /// nanoseconds. The time is many round trips long, because the peer's process may wait about this
-/// long for its processor. If many queue pairs close one after another, only the first one waits
-/// this long.
-/// this long.
+/// long for its processor. If many queue pairs close one after another, only the first of them
+/// waits this long.
 const LINGER_NS: u64 = 20_000_000;
 
 /// Time for which a closing queue pair waits until its peer is found, counted from its first send,
-/// in nanoseconds. An adapter would send the work at once to a peer that is ready. Here, the two
-/// ends first exchange greetings, which takes some round trips.
+/// in nanoseconds. A network adapter would send the work at once to a peer that is ready. Here, the
+/// two ends first exchange greetings, which takes some round trips.
 const MEETING_NS: u64 = 50_000_000;
 
 /// Value of an owner field if there is no connection.

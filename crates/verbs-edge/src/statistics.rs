@@ -1,8 +1,8 @@
 //! Statistics of a device. Other processes, such as `ethernot stat`, can read them.
 //!
 //! A started device listens on an abstract Unix socket. The name of the socket is [`SOCKET`]
-//! followed by the process number. The connecting process must belong to the same user or to root.
-//! It receives one [`DeviceReport`] in JSON.
+//! followed by the process number. A process that connects receives one [`DeviceReport`] in JSON,
+//! if it belongs to the same user or to root.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -34,8 +34,8 @@ pub struct DeviceReport {
     pub queue_pairs: Vec<QueuePairReport>,
     /// Completion queues.
     pub completion_queues: Vec<CompletionQueueReport>,
-    /// Counters of the device as a whole, such as requested connections, rejected connections and
-    /// dropped frames.
+    /// Counters of the whole device by name, such as requested connections, rejected connections
+    /// and dropped frames.
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -54,21 +54,21 @@ pub struct QueuePairReport {
     pub is_connected: bool,
     /// Number of operations in flight.
     pub outstanding: u32,
-    /// Number of messages that the queue pair may send without further receives of the peer.
+    /// Number of messages that the queue pair may send before the peer posts further receives.
     pub credits: u32,
-    /// Bytes of operations sent, including retransmissions. Bytes of datagrams are not included;
-    /// only the device's counters contain them.
+    /// Number of bytes of operations that the queue pair has sent, including retransmissions. Bytes
+    /// of datagrams are not included. Only the device's counters contain them.
     pub bytes_sent: u64,
-    /// Bytes of operations received.
+    /// Number of bytes of operations that the queue pair has received.
     pub bytes_received: u64,
-    /// Frames sent, of every kind.
+    /// Number of frames of every kind that the queue pair has sent.
     pub frames_sent: u64,
     /// Frames received.
     pub frames_received: u64,
     /// Frames retransmitted.
     pub retransmissions: u64,
-    /// Smoothed round-trip time of the link with the shortest one, in nanoseconds. `None` before
-    /// the first measurement.
+    /// The shortest of the smoothed round-trip times of the connection's links, in nanoseconds.
+    /// `None` before the first measurement.
     pub round_trip_ns: Option<u64>,
 }
 
@@ -84,10 +84,10 @@ pub struct PeerReport {
 /// Statistics of a completion queue.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CompletionQueueReport {
-    /// Size of the queue. The queue can hold at least this number of completions.
+    /// Size of the queue: it has room for at least this number of completions.
     pub entries: u32,
     /// Number of completions that the program has not polled.
     pub waiting: u32,
-    /// Whether the queue has lost a completion because it was full.
+    /// Whether a completion was lost because the queue was full.
     pub is_overrun: bool,
 }

@@ -22,7 +22,7 @@ use crate::statistics::{
     CompletionQueueReport, DeviceReport, FORMAT, PeerReport, QueuePairReport, SOCKET,
 };
 
-/// The statistics socket of a device. The socket is abstract, so it leaves no file when the process
+/// The statistics socket of a device. The socket is abstract, so no file is left when the process
 /// ends.
 #[derive(Debug)]
 pub(crate) struct Statistics {
@@ -35,8 +35,8 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    /// Opens the socket. Returns `None` if this fails, because a device also works without
-    /// statistics.
+    /// Opens the socket. Returns `None` if this fails, which is no error, because a device also
+    /// works without statistics.
     pub(crate) fn listen(
         settings: &Settings,
         places: &Places,
@@ -54,15 +54,15 @@ impl Statistics {
 
     /// Makes the runtime call the hooks when a process connects to the socket.
     pub(crate) fn watch(&self, runtime: &Runtime) {
-        // If this fails, the device only answers no requests for statistics.
+        // If this fails, the device works, but answers no requests for statistics.
         let _unwatched = runtime.watch_listener(self.listener.descriptor(), KEY);
     }
 
-    /// Answers requests of processes that may read the statistics.
+    /// Answers the requests of those processes that may read the statistics.
     ///
-    /// The runtime calls this inside the engine, so `report` can create the report there. A
-    /// separate thread writes the report, because the report may be larger than the socket's
-    /// buffer.
+    /// The runtime calls this function inside the engine, because `report` must run there. A
+    /// separate thread writes the report to the socket, because the write may block: the report may
+    /// be larger than the socket's buffer.
     pub(crate) fn answer(&self, report: impl Fn() -> (DeviceReport, Kept)) {
         while let Some(stream) = self.listener.accept() {
             if self.writing.load(Ordering::Relaxed) < WRITING_MAX {
@@ -119,8 +119,8 @@ impl Statistics {
 }
 
 /// The completion queues in a report. If the program destroys a queue while a thread writes the
-/// report, dropping this list frees the queue's memory. Code inside the engine must therefore not
-/// drop the list.
+/// report, dropping this list frees the queue's memory. A thread inside the engine must not free
+/// it, so it must not drop this list.
 type Kept = Vec<Arc<CompletionQueue>>;
 
 fn completion_queue_report(queue: &CompletionQueue) -> CompletionQueueReport {
@@ -193,7 +193,7 @@ fn write(mut stream: UnixStream, report: &DeviceReport) -> io::Result<()> {
     stream.write_all(&serde_json::to_vec(report)?)
 }
 
-/// Key by which the hooks recognize a request for statistics.
+/// Key by which the hooks recognise a request for statistics.
 pub(crate) const KEY: u64 = 0x7374_6174;
 
 /// Maximum number of threads that write reports at the same time. Requests are rare, and each

@@ -10,8 +10,8 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 
 use super::addresses::Address;
 
-/// The addresses of a device, and the slot ports at which hosts have queue pairs. Each address has
-/// its own link.
+/// The addresses of a device, and the UDP ports at which queue pairs of other hosts are reached.
+/// Each address has its own link.
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
     /// Each address, with the index of its interface.
@@ -25,8 +25,10 @@ impl Ways {
         Self { own, slots }
     }
 
-    /// Returns the link and the destination address for frames to a queue pair. If the address
-    /// family of the local address `index` is that of the peer, uses the link of this address.
+    /// Returns the link and the destination address for frames to a queue pair or a multicast
+    /// group. If the local address `index` has the same address family as the destination, uses the
+    /// link of this local address. Otherwise uses the first link with that family. Returns `None`
+    /// if there is none.
     pub(crate) fn to(
         &self,
         index: usize,
@@ -45,7 +47,8 @@ impl Ways {
     }
 
     /// Returns the link for frames to a host. If the local address `own` has the same address
-    /// family as the host's address, uses the link of `own`.
+    /// family as the host's address, returns the link of `own`. Otherwise returns the first link
+    /// with that family.
     pub(crate) fn link_from(&self, own: IpAddr, to: IpAddr) -> Option<LinkId> {
         let index = self.own.iter().position(|(known, _)| *known == own).unwrap_or(usize::MAX);
         self.link_for(index, to)
@@ -58,8 +61,8 @@ impl Ways {
         Some(LinkId(link as u8))
     }
 
-    /// Returns the links on which to join a group, one link for each interface. This link receives
-    /// all datagrams to the group on its interface.
+    /// Returns the links on which to join a group. Each interface has one such link. This link
+    /// receives all datagrams to the group on that interface.
     pub(crate) fn links_to_group(&self, group: IpAddr) -> Vec<LinkId> {
         let mut links: Vec<(u32, LinkId)> = Vec::new();
         for (index, (own, interface)) in self.own.iter().enumerate() {

@@ -51,7 +51,7 @@ impl Wire for ConnectedWire {
     }
 
     fn ring(&self) {
-        // A forked child has no runtime. Ignore the error.
+        // Ignore the error: a forked child has no runtime.
         let _forked = self.instance.runtime().ring(&self.rung);
     }
 
@@ -65,12 +65,12 @@ impl Wire for ConnectedWire {
     }
 
     fn send_out(&self) {
-        // A forked child sends nothing.
+        // A forked child sends nothing, so return.
         if self.instance.runtime().send_out(&self.rung).is_err() {
             return;
         }
-        // Wait for acknowledgements, because frames may be lost. Also, the Close on one link may
-        // overtake frames on another link.
+        // Wait for acknowledgements before the connection is closed, because frames may be lost,
+        // and because the Close on one link may overtake frames on another link.
         let source = Arc::clone(&self.source);
         let is_acknowledged =
             move |_: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
@@ -82,7 +82,7 @@ impl Wire for ConnectedWire {
                 is_done = self.instance.with_table(is_acknowledged.clone()) != Ok(false);
                 is_done
             });
-            // Send the work that was deferred since the last call. No other code would send it.
+            // Send the work that was deferred since the last call, because no other code sends it.
             is_done |= self.instance.runtime().send_out(&self.rung).is_err();
         }
     }
@@ -93,7 +93,7 @@ impl Wire for ConnectedWire {
             move |table: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
                 table.close(engine, now, number);
             };
-        // A forked child has nothing to close.
+        // Ignore the error, because a forked child has nothing to close.
         let _forked = self.instance.with_table(close);
     }
 
@@ -109,7 +109,7 @@ impl Drop for ConnectedWire {
             move |table: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
                 table.leave(engine, now, number);
             };
-        // A forked child has nothing to remove.
+        // Ignore the error, because a forked child has nothing to remove.
         let _forked = self.instance.with_table(leave);
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Ends {
 pub(crate) enum Outcome {
     /// The request will complete, successfully or not.
     Posted,
-    /// The engine has no room now.
+    /// The engine has no room for the request now.
     NoRoom,
     /// The connection has ended.
     Over,
@@ -65,8 +65,8 @@ pub(crate) fn post_send(
     })
 }
 
-/// Posts a send like [`post_send`]. `find` locates the local memory and checks the rights that the
-/// send needs.
+/// Posts a send like [`post_send`]. `find` locates the local memory, and checks whether it has the
+/// rights that the send needs.
 #[inline]
 fn post_with<'a>(
     engine: &mut Engine,
@@ -136,7 +136,7 @@ fn fill<'a>(
         Bytes::Several(list) => {
             operation.length = list.length();
             return match operation.request {
-                // The result of an atomic must go to a single entry.
+                // The result of an atomic must go to a single scatter/gather entry.
                 Request::FetchAdd { .. } | Request::CompareSwap { .. } => {
                     Err(OperationError::NotPosted)
                 }
@@ -165,7 +165,8 @@ fn fill<'a>(
     Ok(None)
 }
 
-/// Returns the engine's request for a send. The caller fills in the local memory.
+/// Returns the engine's request for a send, without local memory. The caller fills in the local
+/// memory.
 #[inline]
 const fn bare_request(opcode: SendOpcode, domain: ProtectionDomain) -> Request {
     let source = Source::Region { region: RegionId::NONE, offset: 0 };
@@ -236,8 +237,8 @@ fn bind(
     Ok(Request::BindWindow { replaced, key: RemoteKey(key), window })
 }
 
-/// Posts the oldest receive of a queue pair. Does not check that the receive's memory is
-/// registered: if it is not, the receive fails when a message arrives for it.
+/// Posts the oldest receive of a queue pair. Does not check whether the receive's memory is
+/// registered. If it is not registered, the receive fails when a message arrives for it.
 pub(crate) fn post_receive(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,
@@ -287,7 +288,7 @@ fn post_receive_list(
     }
 }
 
-/// Returns the total length of all entries in bytes. Saturates at `u32::MAX`.
+/// Returns the total length of all entries in bytes, but at most `u32::MAX`.
 pub(super) fn total(pieces: &[ScatterGather]) -> u32 {
     pieces.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.length))
 }
@@ -323,8 +324,8 @@ pub(super) fn locate(
     Ok(Piece { region, offset, length })
 }
 
-/// Returns the error with which a rejected work request completes. Returns `None` if the rejection
-/// is not the fault of the request.
+/// Returns the error with which a work request completes that the engine has rejected. Returns
+/// `None` if the request itself is not the cause of the rejection.
 const fn fault_of(error: PostError) -> Option<OperationError> {
     match error {
         PostError::LocalAccess(_) => Some(OperationError::LocalAccess),

@@ -163,7 +163,7 @@ fn a_thread_that_sleeps_is_woken_by_what_no_peer_has_to_do_with() {
             {
                 thread::yield_now();
             }
-            // Yield the processor. The peer then mostly sleeps before the next message is sent.
+            // Yield the processor, so that the peer mostly sleeps before the next message is sent.
             for _ in 0..100 {
                 thread::yield_now();
             }

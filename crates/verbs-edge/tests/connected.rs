@@ -1,5 +1,5 @@
-//! Tests of connected queue pairs on the edge engine. Posted work must be carried out, whichever
-//! end is ready first.
+//! Tests of connected queue pairs on the edge engine. Posted work must be carried out, and it must
+//! not matter which end is ready first.
 
 mod ends;
 

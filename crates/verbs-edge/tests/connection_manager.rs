@@ -42,7 +42,8 @@ fn captured(name: &str) -> (Process, PathBuf) {
 }
 
 /// Drops the process, and then returns whether its capture file contains a greeting. Queue pairs
-/// send greetings only if they connect without ids.
+/// exchange greetings only if they connect without ids. If there is no greeting, the queue pairs
+/// have taken over the connection of the ids.
 fn have_met_by_themselves(process: Process, path: &Path) -> bool {
     drop(process);
     let bytes = std::fs::read(path).expect("it was written");
@@ -88,7 +89,7 @@ fn ids_connect_their_queue_pairs() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let (listener, to) = server.listener();
     let ends = connect(&client, &server, to);
-    // The connection no longer needs the listening port.
+    // The connection must outlive the listening port.
     listener.destroy().expect("once");
     talk(&client, &server, &ends[0].1, &ends[1].1);
     assert_eq!(ends[1].0.remote(), ends[0].0.local());
@@ -121,7 +122,7 @@ fn asking_where_there_is_no_listener_fails() {
     asks.connect(&saying(b"")).expect("it asks");
     assert_eq!(client.got(EventKind::Rejected).status, 8);
     assert_eq!(end.queue_pair.state(), QueuePairState::Error);
-    // An id listens at the port, but in another port space.
+    // An id listens at the port, but in another port space. So the request must be rejected too.
     let listener = Id::new(&server.host, &server.channel, PortSpace::Ib, None).expect("an id");
     listener.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
     listener.listen(0).expect("it listens");
@@ -150,8 +151,8 @@ fn a_request_has_ended_when_the_requester_gives_it_up() {
     asks.connect(&saying(b"")).expect("it asks");
     let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
     asks.destroy().expect("once");
-    // The requester's id is gone. Therefore accepting fails, or an event follows within a limited
-    // time.
+    // The requester's id is gone. So either accepting the request must fail, or an event must
+    // report later that there is no connection.
     if asked.accept(&AcceptOptions::default()).is_ok() {
         let event = server.channel.get().expect("there will be an event");
         let ended = [EventKind::Rejected, EventKind::Unreachable, EventKind::Disconnected];
@@ -183,7 +184,8 @@ fn connections_that_came_and_went_leave_nothing_behind() {
         let ends = connect(&client, &server, to);
         disconnect(&client, &server, ends);
     }
-    // The limit leaves room for descriptors that other tests of this process open.
+    // The bound must leave room for descriptors that other tests of this process open at the same
+    // time.
     assert!(descriptors() < before + 50, "{before} and {}", descriptors());
 }
 
@@ -199,11 +201,10 @@ fn a_request_a_moment_before_the_listener_is_heard() {
     listener.bind(at).expect("it is free");
     listener.listen(0).expect("it listens");
     let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
-    // The request waits until the program answers.
+    // The request waits until the program of the server answers it.
     asked.reject(b"").expect("it waits");
     assert_eq!(client.got(EventKind::Rejected).status, 28);
-    // An id's request waits to be repeated when the id is destroyed. The request must then not be
-    // repeated.
+    // Destroy an id while its request waits to be repeated. This request must not be repeated.
     listener.destroy().expect("once");
     let (asks, _end) = client.resolved(at);
     asks.connect(&saying(b"")).expect("it asks");
@@ -290,8 +291,8 @@ fn a_program_with_flushed_work_gets_the_end_when_it_disconnects() {
     here.go(QueuePairState::Error);
     assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);
     server.got(EventKind::Disconnected);
-    // The client's next events belong to another id. The client has thus received no event of the
-    // end yet.
+    // `bare` reads the client's next events, which must belong to another id. So no event has
+    // reported the end of the connection yet.
     client.bare(to);
     asks.disconnect().expect("there was a connection");
     client.got(EventKind::Disconnected);
@@ -348,8 +349,7 @@ fn work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_reported() {
     here.send(2, client.program.piece(0, 11));
     copy::end(child, Signal::SIGKILL);
     client.got(EventKind::Disconnected);
-    // The event arrives before the work fails, so that the program can abandon its work before
-    // that.
+    // The event must arrive before the work fails, so that the program can abandon its work first.
     assert_eq!(here.poll(), []);
     asks.disconnect().expect("there was a connection");
     assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);

@@ -13,7 +13,7 @@ use verbs::{
 };
 
 const KEY: u32 = 0x1234;
-/// Bytes of the route header, which precedes the payload.
+/// Length in bytes of the route header, which precedes the payload.
 const ROUTE: u32 = 40;
 /// Destination queue pair number of multicast datagrams.
 const GROUP: u32 = 0xff_ffff;
@@ -108,7 +108,7 @@ fn a_datagram_comes_with_its_sender_its_immediate_and_a_route_header() {
     assert_eq!((header[0] >> 4, &header[4..8]), (6, &[0, 22, 0x1b, 0xff][..]));
     assert_eq!((&header[8..24], &header[24..40]), (&one.gid.0[..], &other.gid.0[..]));
 
-    // The route header contains the address to which an answer goes.
+    // The route header must contain the address to which the program sends an answer.
     let header: [u8; 40] = header.try_into().expect("40 bytes");
     let back = verbs::answer_to(&there.context, 1, &got, &header).expect("it is one");
     let back = AddressVector { to: back, destination: got.source, queue_key: KEY };
@@ -155,15 +155,17 @@ fn what_no_queue_pair_wants_is_lost_and_its_sender_completes() {
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
     let piece = [here.piece(0, 16)];
-    // Send four datagrams for which no receive is posted. Their destinations are an unknown number
-    // in a used slot, another slot, the multicast number, and a queue pair without a receive.
+    // Send four datagrams that no receive can take. Their destinations are an unknown queue pair
+    // number in a slot that is in use, a queue pair number in another slot, the multicast number,
+    // and a queue pair without a receive.
     let number = other.queue_pair.number();
     send(&one, 1, &piece, address(other.gid, number ^ 1));
     send(&one, 2, &piece, address(other.gid, number ^ 0x80_0000));
     send(&one, 3, &piece, address(other.gid, GROUP));
     send(&one, 4, &piece, to(&other));
     assert_eq!(results(&one.next(4)), [1, 2, 3, 4].map(|id| (id, GOOD)));
-    // A datagram stays in the socket until the receiving program polls.
+    // A datagram stays in the receiver's socket until the program there polls. Poll before the
+    // receive is posted, so that the earlier datagrams are dropped.
     other.poll();
     other.receive(9, &[there.piece(0, ROUTE + 8)]);
     // Send one datagram with a wrong queue key, and one that is longer than the receive.
@@ -204,7 +206,7 @@ fn receives_count_from_when_the_queue_pair_is_ready_and_its_key_may_change() {
         one.succeed(4);
     }
     other.succeed(3);
-    // With the top bit of the queue key set, the library uses the sender's own queue key.
+    // If the top bit of the queue key is set, the library must use the sender's own queue key.
     set_key(&one, 3);
     other.receive(5, &[there.piece(0, 100)]);
     send(&one, 6, &piece, AddressVector { queue_key: 1 << 31, ..to(&other) });
@@ -266,15 +268,15 @@ fn a_send_that_cannot_be_fails_and_stops_those_behind_it_until_it_returns_to_rts
         assert_eq!(results(&one.next(1)), [(3, FLUSHED)]);
         send(&one, 4, &[good], to(&other));
         assert_eq!(results(&one.next(1)), [(4, FLUSHED)]);
-        // The queue pair still receives.
+        // In SQE, the queue pair must still receive.
         one.receive(5, &[here.piece(500, 100)]);
         send(&other, 6, &[there.piece(0, 8)], to(&one));
         one.succeed(5);
         let mut done = results(&other.next(2));
         done.sort_by_key(|done| done.0);
         assert_eq!(done, [(0, GOOD), (6, GOOD)]);
-        // When the queue pair returns to RTS, completions that the program has not polled stay in
-        // the queue.
+        // When the queue pair returns to RTS, completions that the program has not polled must stay
+        // in the completion queue.
         send(&one, 7, &[good], to(&other));
         one.modify(
             QueuePairState::ReadyToSend,
@@ -322,7 +324,7 @@ fn a_receive_without_memory_fails_in_its_turn_and_the_rest_is_flushed() {
     let mut done = results(&other.next(2));
     done.sort_by_key(|done| done.0);
     assert_eq!(done, [(4, FLUSHED), (5, FLUSHED)]);
-    // After a reset the queue pair works like a new one.
+    // After a reset, the queue pair must work like a new one.
     other.go(QueuePairState::Reset);
     make_ready(&other, KEY);
     other.receive(6, &[there.piece(0, 100)]);
@@ -413,15 +415,15 @@ fn queue_pairs_share_receives_and_what_is_left_is_reported() {
     let event = there.context.get_event().expect("not forked");
     assert_eq!(event.kind, AsyncEventKind::ReceiveLimitReached);
     there.context.acknowledge_event(&event);
-    // When one queue pair fails, the receives in the shared queue stay there.
+    // When one queue pair fails, the receives must stay in the shared queue.
     others[0].go(QueuePairState::Error);
     send(&one, 5, &[here.piece(0, 8)], to(&others[1]));
     one.succeed(5);
     others[1].succeed(5);
     others[0].go(QueuePairState::Reset);
     make_ready(&others[0], KEY);
-    // If a receive was consumed without a completion for the program, its place must also become
-    // free.
+    // Consume receives and drop their completions by a reset. The places of these receives must
+    // become free too.
     for _ in 0..100 {
         post(9);
         send(&one, 6, &[here.piece(0, 8)], to(&others[0]));
@@ -439,7 +441,8 @@ fn queue_pairs_share_receives_and_what_is_left_is_reported() {
 fn what_is_sent_to_a_group_comes_to_all_its_members_the_sender_among_them() {
     let programs = [0, 1, 2].map(|_| Program::new(&loopback()));
     let here = &programs[0];
-    // No other test uses this group.
+    // This group address must not occur in another test, because datagrams to it reach all members
+    // on the host.
     let group = Gid::of(IpAddr::from([239, 83, 2, 1]));
     let one = end(here);
     let members = programs.each_ref().map(|program| [0, 1].map(|_| end(program)));
@@ -471,7 +474,7 @@ fn what_is_sent_to_a_group_comes_to_all_its_members_the_sender_among_them() {
             }
         }
         assert!(is_left.poll().is_empty());
-        // A member stays in the group after a reset.
+        // A member must stay in the group after a reset.
         members[1][0].go(QueuePairState::Reset);
         make_ready(&members[1][0], KEY);
     }

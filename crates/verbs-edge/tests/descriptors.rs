@@ -15,7 +15,7 @@ use verbs_edge::devices;
 /// Limit on the open descriptors of the process.
 const LIMIT: u64 = 64;
 
-/// Makes the calls with which a program starts. The last call creates queue pairs.
+/// Makes the calls with which a program starts, up to the creation of queue pairs.
 fn start() -> Result<(), Error> {
     let context = devices(&loopback())?.remove(0).device.open()?;
     let domain = context.allocate_domain()?;
@@ -27,8 +27,8 @@ fn start() -> Result<(), Error> {
     Ok(())
 }
 
-/// If a device fails for lack of a descriptor, the program gets `EMFILE`, as from an adapter's
-/// driver. Whichever call fails, no resource may stay allocated.
+/// If a call fails because no descriptor is free, the program must get `EMFILE`, like from the
+/// driver of a network adapter. The call must release everything that it has allocated.
 #[test]
 fn a_program_without_a_descriptor_gets_an_error() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");

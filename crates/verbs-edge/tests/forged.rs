@@ -1,5 +1,5 @@
-//! Tests with peers of the connection manager that send forged messages. Such a peer may only make
-//! the id fail that contacted it.
+//! Tests with peers of the connection manager that send forged messages. Such a peer may cause the
+//! failure of an id that is connected to it, but must have no other effect.
 
 mod ends;
 
@@ -24,14 +24,15 @@ use work::{CompletionQueue, Queues};
 
 const SERVICE: u32 = 0x5244_434d;
 
-/// A peer that accepts every request. `forge` returns the private data of the reply.
+/// A peer that accepts every request. `forge` returns the private data of the peer's reply to a
+/// request.
 struct Forger {
     forge: fn(Request) -> Vec<u8>,
-    /// Whether the peer's requests and replies announce the feature of queue pairs.
+    /// Whether the peer's requests and replies say that the connection is a queue pair.
     has_feature: bool,
     queues: Queues,
     seen: Mutex<Vec<Request>>,
-    /// Rejections that the peer's own requests received.
+    /// Rejections of the peer's own requests.
     refusals: Mutex<Vec<Refusal>>,
 }
 
@@ -93,7 +94,7 @@ impl Peer {
         Self { at, forger, runtime }
     }
 
-    /// Sends a request to a listener at `to`.
+    /// Sends a request of the peer to a listener at `to`.
     fn ask(&self, to: SocketAddr, request: &Request) {
         let (queues, terms) = (self.forger.queues.clone(), self.forger.terms());
         let private_data = request.encode();
@@ -112,7 +113,7 @@ impl Peer {
     }
 }
 
-/// Returns a correct reply to a request. Tests then falsify it.
+/// Returns a correct reply to a request. Tests falsify some of its fields.
 fn fitting(request: &Request) -> Reply {
     let end = End {
         number: 0x123,
@@ -124,8 +125,8 @@ fn fitting(request: &Request) -> Reply {
     Reply { end, private_data: Vec::new() }
 }
 
-/// Returns the kind and the status of the event that the requester's id gets. `has_queue_pair` says
-/// whether this id has a queue pair.
+/// Sends a request of an id to the peer. Returns the kind and the status of the event that the id
+/// gets. If `has_queue_pair` is true, the id has a queue pair.
 fn outcome(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
     let managed = devices(&loopback()).expect("the settings are good").remove(0);
     let program = Program::of(managed.device.open().expect("it opens"));

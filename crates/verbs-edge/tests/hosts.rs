@@ -57,7 +57,7 @@ fn queue_pairs_of_two_hosts_are_connected_and_survive_an_interface_that_goes_dow
         one.succeed(2);
         work(3);
         one.succeed(3);
-        // The test has not read the events about the other host's port.
+        // Drop the objects although there are unread events about the port of the other host.
         drop(ends);
     }
 }

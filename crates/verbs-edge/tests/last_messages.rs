@@ -1,5 +1,6 @@
-//! Tests that the last message before an end arrives. A client of the connection manager sends 64
-//! bytes. Immediately after that, it ends its queue pair or its process.
+//! Tests that the last message before the end of a queue pair or process arrives. A client of the
+//! connection manager sends 64 bytes. Immediately after that, it ends its queue pair or its
+//! process.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 #[expect(dead_code, reason = "not every test uses everything")]
@@ -19,10 +20,11 @@ use verbs::CompletionStatus;
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
-/// Number of messages for each kind of end and each of [`LINKS`], when the test runs by default.
+/// Number of messages for each test (each way to end a queue pair or process) and each of [`LINKS`]
+/// in an ordinary run of the tests.
 const MESSAGES: usize = 50;
 
-/// Number of messages when `xtask acceptance faults` runs the test.
+/// Number of messages for each test and each of [`LINKS`] in `xtask acceptance faults`.
 const MESSAGES_MANY: usize = 1000;
 
 #[test]
@@ -52,8 +54,8 @@ fn last_messages_before_a_process_is_killed_arrive() {
         kill(Pid::this(), Signal::SIGKILL).expect("it is this process");
     }
     let name = "last_messages_before_a_process_is_killed_arrive";
-    // Use the links with shared memory. Over UDP, the server notices the end of the process only
-    // after a second.
+    // Use the links with shared memory, because over UDP the server notices the end of the process
+    // only after a second.
     assert_eq!(of_processes(name, LINKS[1], MESSAGES), MESSAGES);
 }
 
@@ -89,22 +91,22 @@ fn lost_before_processes_exit(messages: usize) -> usize {
     lost("exit", messages, |links, messages| of_processes(name, links, messages))
 }
 
-/// Calls `arrived` for each of [`LINKS`], and returns the number of lost messages. `arrived` sends
-/// `messages` messages and returns how many of them have arrived.
+/// Calls `arrived` for each of [`LINKS`], and returns the total number of lost messages. `arrived`
+/// sends `messages` messages, and returns the number of messages that have arrived.
 fn lost(end: &str, messages: usize, arrived: impl Fn(&str, usize) -> usize) -> usize {
     let lost = LINKS.map(|links| {
         let arrived = arrived(links, messages);
         let lost = messages - arrived;
         println!("{end}, {links}: {arrived} of {messages} last messages arrived");
-        // `xtask acceptance faults` reads this line.
+        // `xtask acceptance faults` reads the printed line.
         println!("figure: last messages lost before an end: {lost}");
         lost
     });
     lost.iter().sum()
 }
 
-/// Connects once for each message. The client sends the message and then calls `end` to end the
-/// queue pair. Returns the number of messages that have arrived.
+/// Connects once for each message. The client sends the message, and then calls `end`, which ends
+/// its queue pair. Returns the number of messages that have arrived.
 fn of_queue_pairs(links: &str, messages: usize, end: fn(&Process, &Id, &End)) -> usize {
     let [client, server] = [(); 2].map(|()| Process::with(&ends::with_links(links)));
     let (_listener, to) = server.listener();
@@ -144,7 +146,7 @@ fn send_last(argument: &str) {
     asks.connect(&saying(b"")).expect("it asks");
     client.got(EventKind::Established);
     here.send(2, client.program.piece(0, 64));
-    // Leak the objects. The exit of the process is then the only thing that ends them.
+    // Leak the objects, so that only the exit of the process ends them.
     std::mem::forget((client, asks, here));
 }
 
@@ -157,7 +159,7 @@ fn accept(server: &Process) -> (Arc<Id>, End) {
     (asked, there)
 }
 
-/// Waits until the peer has ended. Returns whether its message has arrived.
+/// Waits until the connection has ended. Returns whether the client's message has arrived.
 fn arrives(server: &Process, asked: &Id, there: &End) -> bool {
     server.got(EventKind::Established);
     server.got(EventKind::Disconnected);

@@ -1,6 +1,6 @@
-//! Tests that the last messages of a queue pair arrive if the queue pair ends right after it has
-//! sent them. Tests every way to end a queue pair. The tests exchange the queue pair numbers
-//! themselves.
+//! Tests that the last messages of a queue pair arrive even if the queue pair ends right after it
+//! has sent them. There is a test for each way to end a queue pair. The tests exchange the queue
+//! pair numbers themselves.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 #[expect(dead_code, reason = "not every test uses everything")]
@@ -19,8 +19,8 @@ const MESSAGES: u64 = 8;
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
-/// Checks that the messages arrive that a queue pair sends right before `end`. As with adapters,
-/// the receiving queue pair must be ready before the other queue pair sends.
+/// Checks that the messages arrive that a queue pair sends right before `end`. The receiving queue
+/// pair is ready before the other queue pair sends, because network adapters require this too.
 fn last_messages_arrive(end: fn(&End)) {
     const ROUNDS: usize = 20;
     for links in LINKS {
@@ -70,8 +70,8 @@ fn what_was_sent_before_the_peer_was_found_arrives_if_the_queue_pair_fails() {
     last_messages_arrive(|one| one.go(QueuePairState::Error));
 }
 
-/// Sends `own` to the process at the other end of `stream`. Returns the identity that this process
-/// sends.
+/// Sends the identity `own` to the process at the other end of `stream`. Returns the identity that
+/// arrives from that process.
 fn exchange(mut stream: &TcpStream, own: Name) -> Name {
     let mut bytes = [0; 24];
     bytes[..16].copy_from_slice(&own.gid.0);
@@ -85,8 +85,8 @@ fn exchange(mut stream: &TcpStream, own: Name) -> Name {
     Name { gid: Gid(gid), number: number(16), psn: number(20) }
 }
 
-/// Starts 10 copies of the test `name` and checks that their last messages arrive. Each copy calls
-/// `end` right after sending.
+/// Starts 10 copies of the test `name`, one after the other, and checks that their last messages
+/// arrive. Each copy calls `end` right after it has sent its messages.
 fn last_messages_of_a_process_arrive(name: &str, end: fn()) {
     const PROCESSES: u32 = 10;
     if let Some(argument) = copy::argument() {

@@ -11,20 +11,21 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use verbs::Gid;
 
-/// Number of queue pairs that wait until their peers post receives.
+/// Number of queue pairs with messages that wait until their peers post receives.
 const WAITING: u32 = 4000;
 
-/// Number of queue pairs whose peers do not respond, and the test that runs these peers in a copy.
+/// Number of queue pairs whose peers do not respond. The test named in the next constant runs these
+/// peers in another process.
 const SILENT: usize = 500;
 const SILENT_TEST: &str = "peers_of_another_process";
 
-/// `MESSAGES` is the number of messages in a round, `ROUNDS` the number of rounds. Threads of other
-/// programs disturb some rounds, so the best round counts.
+/// `MESSAGES` is the number of messages in a round, and `ROUNDS` is the number of rounds. Threads
+/// of other programs disturb some rounds, so the result is that of the fastest round.
 const MESSAGES: usize = 800;
 const ROUNDS: usize = 7;
 
-/// Returns the median time of a message between two ends, in nanoseconds. The time ends when both
-/// ends have the completion of the message.
+/// Returns the median latency of a message between two ends, in nanoseconds. The latency is the
+/// time from the post until both ends have polled the completion of the message.
 #[expect(clippy::disallowed_methods, reason = "it is what is measured")]
 fn latency_ns([here, there]: [&Program; 2], (one, other): &(End, End)) -> f64 {
     let round = || {
@@ -53,7 +54,7 @@ fn pair([here, there]: [&Program; 2], psn: u32) -> (End, End) {
 
 fn report(what: &str, alone_ns: f64, beside_ns: f64) {
     println!("{what}: {beside_ns} ns, and {alone_ns} ns before");
-    // `xtask acceptance faults` reads this line.
+    // `xtask acceptance faults` reads the printed line.
     println!("figure: {what}: {:.3}", beside_ns / alone_ns);
 }
 
@@ -100,8 +101,8 @@ fn names_of_text(text: &str) -> Vec<Name> {
     text.split(',').map(name).collect()
 }
 
-/// Runs the peers in another process. Each peer receives one message. After that, the test stops
-/// the process.
+/// Runs the peers in another process. Each peer receives one message. After that, the main process
+/// stops this process.
 #[test]
 fn peers_of_another_process() {
     let Some(argument) = copy::argument() else { return };

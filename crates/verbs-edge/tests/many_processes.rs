@@ -53,7 +53,7 @@ fn start(index: usize, count: usize) -> Child {
         .expect("a copy of this test")
 }
 
-/// Runs one process. Queue pair i of the process connects to process i, which may be the same
+/// Runs one of the processes. Its queue pair number i connects to process i, which may be the same
 /// process.
 fn be_one(argument: &str) {
     let (index, count) = argument.split_once(' ').expect("two numbers");
@@ -83,7 +83,8 @@ fn be_one(argument: &str) {
         assert!(done.iter().all(|done| done.status == CompletionStatus::Success), "{done:?}");
     }
     copy::say("done");
-    // The peers may still be waiting for the last messages.
+    // Destroy the queue pairs although the peers may still be waiting for the last messages, which
+    // must arrive.
     for end in &ends {
         end.queue_pair.destroy().expect("it is there");
     }

@@ -45,7 +45,7 @@ fn work_that_is_posted_before_the_peer_is_ready_waits_for_it() {
                 other.init();
                 other.receive(2, &[there.piece(0, 64)]);
             }
-            // Here the request has arrived and waits.
+            // The request of one end has arrived and waits during these polls.
             for _ in 0..100 {
                 assert!(one.poll().is_empty() && other.poll().is_empty());
             }
@@ -112,7 +112,7 @@ fn meet_again(settings: &Settings) {
         };
         reset(first);
         if round & 2 != 0 {
-            // This end sends requests before the other end is reset.
+            // Make this end send requests before the other end is reset.
             connect(first);
             reset(1 - first);
         } else {

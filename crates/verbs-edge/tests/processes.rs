@@ -27,13 +27,14 @@ fn name_of(argument: &str) -> Name {
     Name { gid, number: number(), psn: number() }
 }
 
-/// Runs in the second process: connects an end, sends one message, and calls `then`.
+/// Runs in the second process. Connects an end to the first process, sends one message, and calls
+/// `then`.
 fn be_other(argument: &str, then: impl FnOnce(&Program, &End)) -> ! {
     let (links, peer) = argument.split_once('|').expect("two parts");
     let program = Program::new(&with_links(links));
     let end = program.end(77);
     end.connect(name_of(peer));
-    // Announce memory to which the peer may write.
+    // Print the address and the key of memory to which the peer may write.
     let (address, key) = (program.address(0), program.region.key());
     copy::say(&format!("{}|{address}|{key}", name_as_text(end.name())));
     end.send(1, program.piece(0, 8));
@@ -44,7 +45,8 @@ fn be_other(argument: &str, then: impl FnOnce(&Program, &End)) -> ! {
     }
 }
 
-/// Starts a second process and connects to it. Also returns a write to memory of that process.
+/// Starts a second process and connects to it. Returns the process, this process's program and end,
+/// and a write to memory of the second process.
 fn with_other(name: &str, links: &str) -> (process::Child, Program, End, SendOpcode) {
     let program = Program::new(&with_links(links));
     let end = program.end(33);
@@ -137,8 +139,8 @@ fn a_forked_child_opens_a_device_of_its_own() {
         end.succeed(id);
     };
     works(&program, &end, 1);
-    // SAFETY: the allocator works in a child, and the child exits without running the parent's exit
-    // handlers.
+    // SAFETY: the allocator works in a forked child, and the child exits without running the
+    // parent's exit handlers.
     match unsafe { fork() }.expect("a child") {
         ForkResult::Child => {
             let gone = |result: Result<(), Error>| matches!(result, Err(Error::NoDevice(_)));

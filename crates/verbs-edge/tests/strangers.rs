@@ -1,5 +1,5 @@
-//! Tests with strangers that send well-formed greetings with false contents (protocol.md §10.2). No
-//! end may accept a stranger as its peer.
+//! Tests with strangers: hosts that send well-formed greetings with false contents (protocol.md
+//! §10.2). No end may accept a stranger as its peer.
 
 mod ends;
 
@@ -18,7 +18,7 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 use work::{CompletionQueue, Queues, Receive};
 
 const SERVICE: u32 = 0x5645_5242;
-/// First packet numbers that the program's queue pair and its peer use.
+/// First packet numbers of the program's queue pair and of its peer.
 const OWN_PSN: u32 = 0x11;
 const PEER_PSN: u32 = 0x22;
 
@@ -27,7 +27,7 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 5));
 
-/// Contents of a greeting, and whether the connection has the feature of queue pairs.
+/// Contents of a greeting, and whether the connection is a queue pair.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     kind: u8,
@@ -39,7 +39,7 @@ struct Said {
 }
 
 impl Said {
-    /// Returns the greeting that a program expects from its peer.
+    /// Returns the greeting that the program expects from its peer.
     fn truth(peer: Name, program: Name) -> Self {
         Self {
             kind: 0,
@@ -80,7 +80,7 @@ struct Seen {
     /// Number of answered requests.
     answered: usize,
     /// The connection that was established last, and the number of answers that the stranger had
-    /// sent before.
+    /// sent until then.
     established: Option<(ConnectionHandle, usize)>,
     /// Number of connections that were rejected or have ended.
     closed: usize,
@@ -130,13 +130,14 @@ impl Hooks for Listening {
     }
 }
 
-/// Posts a receive that any empty message can use.
+/// Posts a receive without memory, for an empty message.
 fn receive(engine: &mut Engine, memory: &MemoryAccess<'_>, connection: ConnectionHandle) {
     let nothing = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 1 };
     engine.post_receive(memory, connection, nothing).expect("there is room");
 }
 
-/// A host that uses the engine's protocol.
+/// A host that uses the engine's protocol. Depending on the test, it is the program's peer or a
+/// stranger.
 struct Stranger {
     /// The true identity of the host.
     name: Name,
@@ -146,8 +147,8 @@ struct Stranger {
 
 impl Stranger {
     fn new(ip: IpAddr, answers: impl FnOnce(Name) -> Answers) -> Self {
-        // Give each stranger a different slot. A queue pair of the previous test may still send
-        // requests to the previous slot.
+        // Give each stranger a different slot, because a queue pair of the previous test may still
+        // send requests to the previous slot.
         let wanted = SLOT.fetch_add(1, Ordering::Relaxed);
         let claimed = Slots::default().claim(&[ip], wanted, &UdpConfig::default());
         let claimed = claimed.expect("a slot of loopback");
@@ -195,8 +196,8 @@ impl Stranger {
     }
 }
 
-/// Drives the program until `is_so` returns true, but for at most a fixed number of polls. If a
-/// false greeting arrives after that, the test does not check it.
+/// Polls the program's end until `is_so` returns true, but at most 20 000 times. Fails if a
+/// completion arrives, because a message was then sent to a stranger.
 fn drive(end: &End, is_so: impl Fn() -> bool) {
     for _ in 0..20_000 {
         if is_so() {
@@ -208,8 +209,8 @@ fn drive(end: &End, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Moves the queue pair from RESET to RTS. With its timeouts, the peer has half a minute to send
-/// its request, because a busy host may be late.
+/// Moves the queue pair from RESET to RTS. Its timeouts give the peer half a minute to send its
+/// request, because a busy host may be slow.
 fn connect(end: &End, peer: Name) {
     end.init();
     end.be_ready_to_receive(peer);
@@ -223,8 +224,8 @@ fn send(end: &End) {
     end.post_with(7, SendOpcode::Send { immediate: None }, &[], flags);
 }
 
-/// A stranger at `ip` sends a false request, and then the peer sends a true request. Checks that
-/// the message reaches the peer.
+/// A stranger at `ip` sends the request that `lie` returns, and then the peer sends a true request.
+/// Checks that the program's message reaches the peer and not the stranger.
 fn ask_with_a_lie(ip: IpAddr, lie: impl FnOnce(Said) -> Said) {
     let here = Program::new(&loopback());
     let end = here.end(OWN_PSN);
@@ -241,8 +242,8 @@ fn ask_with_a_lie(ip: IpAddr, lie: impl FnOnce(Said) -> Said) {
     assert!(peer.has_message() && !stranger.has_message(), "{lie:?}");
 }
 
-/// Answers the program's request first with a false greeting and then with the true greeting.
-/// Checks that the program accepts only the true greeting.
+/// Answers the program's request first with the greeting that `lie` returns, and then with the true
+/// greeting. Checks that the program accepts only the true greeting.
 fn answer_with_a_lie(lie: impl FnOnce(Said) -> Said) {
     let here = Program::new(&loopback());
     let end = here.end(OWN_PSN);
@@ -318,8 +319,8 @@ fn an_answer_to_another_queue_pair_is_not_the_peer() {
     answer_with_a_lie(|truth| Said { destination: other(truth), ..truth });
 }
 
-/// The program's queue pair is only ready to receive, and the stranger's greeting contains no first
-/// packet number. The program therefore has no packet number to compare.
+/// Neither the program's queue pair, which is only ready to receive, nor the stranger has announced
+/// its first packet number. So the program has no packet number to compare.
 //= protocol.md: verbs.3
 #[test]
 fn a_greeting_without_a_packet_number_waits_until_one_can_be_compared() {
@@ -346,8 +347,8 @@ fn a_greeting_without_a_packet_number_waits_until_one_can_be_compared() {
     }
 }
 
-/// The queue pair is not ready when the peer sends its request. After that, a stranger sends a
-/// request and claims to be the same peer.
+/// The program's queue pair is not ready when the peer sends its request. After that, a stranger
+/// sends a request and claims to be the same peer.
 //= protocol.md: verbs.6
 #[test]
 fn a_stranger_does_not_replace_the_request_of_the_peer() {

@@ -1,5 +1,5 @@
-//! Tests of queue pairs that wait until their peers post receives. Another pair of queue pairs
-//! works in this time.
+//! Tests of queue pairs that wait until their peers post receives. Another pair of queue pairs must
+//! work meanwhile.
 
 mod ends;
 
@@ -12,7 +12,7 @@ use verbs::{QueuePairType, ReceiveRequest, SendOpcode, SharedReceiveQueue};
 const RECEIVES: u64 = 512;
 
 /// Returns connected pairs of queue pairs between two programs. If `shared` is given, the queue
-/// pairs of the second program use it as their shared receive queue.
+/// pairs of the second program take their receives from this queue.
 fn pairs(
     [here, there]: [&Program; 2],
     count: usize,
@@ -29,7 +29,8 @@ fn pairs(
         .collect()
 }
 
-/// Drives both sides until all sends are transmitted that can be.
+/// Polls both ends until all sends that can begin are transmitted. No work may complete in this
+/// time.
 fn turn_over(pairs: &[(End, End)]) {
     for _ in 0..20 {
         for (one, other) in pairs {
@@ -48,9 +49,9 @@ fn works(here: &Program, there: &Program, (one, other): &(End, End)) {
     }
 }
 
-/// Each of `waiting` queue pairs posts `sends` messages for which its peer has no receive. In this
-/// time, another pair of queue pairs works. Then the peers post receives, and all messages must
-/// arrive.
+/// Each of `waiting` queue pairs posts `sends` messages for which its peer has no receive. While
+/// they wait, messages must arrive over another pair. Then the peers post receives, and all
+/// messages must arrive.
 fn beside_those_that_wait(waiting: usize, sends: u64) {
     let [here, there] = [0, 1].map(|_| Program::new(&loopback()));
     let mut pairs = pairs([&here, &there], waiting + 1, None);
@@ -97,7 +98,7 @@ fn queue_pairs_that_wait_for_shared_receives_keep_none_from_sending() {
     }
     turn_over(&waiting);
     works(&here, &there, &working);
-    // All queue pairs make progress, in any order.
+    // Post receives to the shared queue until all messages have arrived, in any order.
     let pieces = [there.piece(0, 64)];
     let (mut sent, mut received, mut posted) = (0, 0, 0);
     let all = waiting.len() as u64 * RECEIVES;
@@ -130,7 +131,8 @@ fn receives_of_several_pieces_keep_no_message_of_pieces_from_being_sent() {
         other.succeed(RECEIVES);
         one.succeed(1);
     }
-    // The receives that had to wait for room are posted now, so later messages use them.
+    // The receives for which the engine had no room must be posted now, and later messages consume
+    // them.
     let (one, other) = pairs.last().expect("there are some");
     for id in 0..RECEIVES {
         one.send(id, here.piece(0, 100));

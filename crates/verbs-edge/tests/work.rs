@@ -45,7 +45,7 @@ fn bytes_are_gathered_from_pieces_and_scattered_to_pieces() {
     assert_eq!((here.bytes(500, 4), here.bytes(600, 6)), (b"hijd".into(), b"efgabc".into()));
 }
 
-/// Returns a send. Its payload is `inline`.
+/// Returns a send with inline payload, or without payload.
 const fn by_value(id: u64, inline: Option<&[u8]>) -> SendRequest<'_> {
     let opcode = SendOpcode::Send { immediate: None };
     SendRequest { id, opcode, flags: SIGNALLED, pieces: &[], inline, to: None }
@@ -68,7 +68,7 @@ fn bytes_given_by_value_may_change_at_once_and_nothing_needs_no_memory() {
     let done = other.next(2);
     assert_eq!(done.iter().map(|done| done.bytes).collect::<Vec<_>>(), [64, 0]);
     assert_eq!(there.bytes(0, 64), said);
-    // Writes and reads of length 0 need no memory either.
+    // Writes and reads of length 0 must succeed without memory.
     one.post(5, SendOpcode::Write { address: 0, key: 0, immediate: None }, &[]);
     one.post(6, SendOpcode::Read { address: 0, key: 0 }, &[ScatterGather::default()]);
     assert_eq!(
@@ -144,7 +144,7 @@ fn a_full_queue_of_work_is_carried_out_in_order() {
     for id in 0..512 {
         other.receive(id, &[there.piece(64 * id, 64)]);
     }
-    // Post more sends than the engine accepts at a time. Only the last send is signalled.
+    // Post more sends than the engine accepts at the same time. Only the last send is signalled.
     for id in 0..1024_u64 {
         here.buffer.store_u64(8 * id, id);
         let flags = SendFlags { signalled: id == 1023, ..SendFlags::default() };
@@ -212,7 +212,7 @@ fn what_the_peer_does_not_allow_fails_at_both_ends() {
             [(1, CompletionStatus::Success), (2, status), (3, CompletionStatus::Flushed)];
         assert_eq!(statuses(&one.next(3)), expected, "{what}");
         if what != 2 {
-            // The end that rejected the operation also enters ERR and raises an event.
+            // The end that rejected the operation must also enter ERR and raise an event.
             assert_eq!(statuses(&other.next(1)), [(7, CompletionStatus::Flushed)]);
             let event = there.context.get_event().expect("there is one");
             assert!(matches!(
@@ -317,7 +317,8 @@ fn connections_share_receives_and_wait_for_them() {
     }
     got.sort_unstable();
     assert_eq!(got, [0, 1, 2, 3]);
-    // The second message consumes a receive, so that fewer than three receives are left.
+    // Four receives are posted. The second of the next two messages leaves fewer than three, so the
+    // queue raises its event.
     (4..8).for_each(post);
     shared.set_limit(3).expect("it holds more");
     let [one, other] = &pairs[0];

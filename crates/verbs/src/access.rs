@@ -9,17 +9,18 @@ use crate::error::Error;
 pub struct AccessFlags(pub u32);
 
 impl AccessFlags {
-    /// The library may place received messages and results of reads and atomics in the memory.
+    /// The library may write received messages and results of reads and atomics to the memory.
     pub const LOCAL_WRITE: Self = Self(1);
     /// Peers may write.
     pub const REMOTE_WRITE: Self = Self(1 << 1);
     /// Peers may read.
     pub const REMOTE_READ: Self = Self(1 << 2);
-    /// Peers may run atomics.
+    /// Peers may perform atomics on the memory.
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
     /// Memory windows may be bound to the region.
     pub const WINDOW_BIND: Self = Self(1 << 4);
-    /// Addresses in the region count from 0 instead of from the region's virtual address.
+    /// Peers and work requests address the region by offsets from its first byte, instead of by
+    /// virtual addresses.
     pub const ZERO_BASED: Self = Self(1 << 5);
     /// On-demand paging, which is not supported.
     pub const ON_DEMAND: Self = Self(1 << 6);
@@ -45,8 +46,8 @@ impl AccessFlags {
     /// Returns the rights for a memory region.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if peers would have the right to write, but this side would not.
-    /// * [`Error::NotSupported`] if unknown bits are set.
+    /// * Returns [`Error::Invalid`] if peers may write to the memory, but the local side may not.
+    /// * Returns [`Error::NotSupported`] if unknown bits are set.
     pub(crate) fn of_region(self) -> Result<Rights, Error> {
         let known = Self::PLAIN.union(Self::WINDOW_BIND).union(Self::ZERO_BASED);
         self.check_known(known)?;
@@ -61,7 +62,7 @@ impl AccessFlags {
     /// Returns the rights for a memory window.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if unknown bits are set.
+    /// Returns [`Error::NotSupported`] if unknown bits are set.
     pub(crate) fn of_window(self) -> Result<Rights, Error> {
         self.check_known(Self::PLAIN.union(Self::ZERO_BASED))?;
         Ok(self.rights())

@@ -16,7 +16,8 @@ impl Unacknowledged {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Acknowledges `events` events. If fewer events are unacknowledged, acknowledges all of them.
+    /// Subtracts `events` from the number of unacknowledged events. If the number is smaller than
+    /// `events`, it becomes 0.
     pub fn acknowledge(&self, events: u32) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count = count.saturating_sub(events);

@@ -51,7 +51,7 @@ impl AddressHandle {
     /// Destroys the address handle.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the handle is already destroyed.
+    /// Returns [`Error::Invalid`] if the handle is already destroyed.
     pub fn destroy(&self) -> Result<(), Error> {
         self.domain.context().provider().check()?;
         self.uses.destroy("address handle")?;
@@ -61,12 +61,12 @@ impl AddressHandle {
     }
 }
 
-/// Returns the address vector for an answer to a received datagram. Reads the peer's address from
-/// the datagram's route header.
+/// Returns the address vector for an answer to a received datagram. The peer's address comes from
+/// the route header, the first 40 bytes of a received datagram.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the datagram has no route header, or if the header is not that of an IP
-/// packet.
+/// Returns [`Error::Invalid`] if the datagram has no route header, or if the header is not that of
+/// an IP packet.
 pub fn answer_to(
     context: &Context,
     port: u8,
@@ -91,8 +91,9 @@ pub fn answer_to(
     })
 }
 
-/// Returns the source and the destination that a route header contains. The header is an IPv6
-/// header of 40 bytes, or an IPv4 header in the last 20 of the 40 bytes.
+/// Returns the source and the destination address in a route header. A route header is an IPv6
+/// header of 40 bytes, or 20 unused bytes and an IPv4 header of 20 bytes. Returns `None` for other
+/// content.
 fn addresses(header: &[u8; 40]) -> Option<(Gid, Gid)> {
     let v4 = |at: usize| {
         let bytes: [u8; 4] = header.get(at..at + 4)?.try_into().ok()?;

@@ -19,10 +19,10 @@ pub struct AsyncEvent {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum AsyncEventKind {
-    /// A completion queue has overrun.
+    /// A completion queue has overrun: a completion found no room in it and is lost.
     CompletionQueueError = 0,
-    /// A queue pair has failed for a reason that is not in its own work. An example is an overrun
-    /// of its completion queue.
+    /// A queue pair has failed, and its own work requests are not the cause. An example is an
+    /// overrun of its completion queue.
     QueuePairFatal = 1,
     /// The peer sent an invalid request.
     RequestError = 2,
@@ -30,7 +30,7 @@ pub enum AsyncEventKind {
     AccessError = 3,
     /// The peer has sent a message, but the program has not moved this queue pair to RTS yet.
     CommunicationEstablished = 4,
-    /// The queue pair is in SQD, and all its work that was in flight has completed.
+    /// The queue pair is in SQD, and all its sends that were in flight have completed.
     SendQueueDrained = 5,
     /// The device has failed.
     DeviceFatal = 8,

@@ -16,12 +16,12 @@ impl Gid {
         }
     }
 
-    /// Returns the IP address.
+    /// Returns the IP address that the GID stands for.
     pub fn address(self) -> IpAddr {
         std::net::Ipv6Addr::from(self.0).to_canonical()
     }
 
-    /// Returns whether this is a multicast address.
+    /// Returns whether the GID is a multicast address.
     pub fn is_group(self) -> bool {
         self.address().is_multicast() || self.0[0] == 0xff
     }
@@ -32,7 +32,7 @@ impl Gid {
 pub struct GidEntry {
     /// The GID.
     pub gid: Gid,
-    /// Index in the table.
+    /// Index of the entry in the table.
     pub index: u32,
     /// Interface index; 0 if the entry belongs to no interface.
     pub interface: u32,
@@ -65,7 +65,8 @@ pub struct DeviceAttributes {
     pub region_bytes_max: u64,
     /// Maximum number of protection domains.
     pub domains_max: u32,
-    /// Maximum number of reads and atomics in flight on a queue pair, in each direction.
+    /// Maximum number of reads and atomics that each end of a queue pair's connection may have in
+    /// flight.
     pub read_depth_max: u8,
     /// Maximum number of shared receive queues.
     pub shared_queues_max: u32,
@@ -75,18 +76,19 @@ pub struct DeviceAttributes {
     pub address_handles_max: u32,
     /// Maximum number of multicast groups that the queue pairs of the device can join.
     pub groups_max: u32,
-    /// Whether programs may get larger sizes and more retries than they asked for.
+    /// Whether the device gives programs larger sizes and more retries than they asked for.
     pub strictness: Strictness,
 }
 
 /// Whether a device gives programs larger sizes and more retries than they asked for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Strictness {
-    /// Programs get more than they asked for if this costs nothing. Some programs then work that
-    /// fail on an adapter.
+    /// The device gives programs more than they asked for if this costs nothing. Therefore some
+    /// programs that fail on a network adapter succeed on this device.
     #[default]
     Lenient,
-    /// Programs get exactly the depths, inline bytes and retries that they asked for.
+    /// The device gives programs exactly the queue depths, inline bytes and retries that they asked
+    /// for.
     Strict,
 }
 
@@ -99,14 +101,14 @@ pub enum PortState {
     Active,
 }
 
-/// Attributes of a port that can change.
+/// Those attributes of a port that can change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PortAttributes {
-    /// Whether a link is up.
+    /// Whether at least one link of the port is up.
     pub state: PortState,
     /// Largest payload of a datagram: 256, 512, 1024, 2048 or 4096 bytes.
     pub active_mtu: u32,
-    /// Number of entries of the GID table.
+    /// Number of entries of the port's GID table.
     pub gids: u32,
     /// Rate in bits per second; `None` if unknown.
     pub rate: Option<u64>,
@@ -115,28 +117,29 @@ pub struct PortAttributes {
 /// Counters of a port. They count from the time at which this process opened the device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PortCounters {
-    /// Bytes of frames sent.
+    /// Number of bytes in the frames that the port has sent.
     pub sent_bytes: u64,
-    /// Bytes of frames received.
+    /// Number of bytes in the frames that the port has received.
     pub received_bytes: u64,
     /// Frames sent.
     pub sent_frames: u64,
     /// Frames received.
     pub received_frames: u64,
-    /// Frames that a link refused, because the frame was too large for the path or there was no
-    /// route.
+    /// Number of frames that a link did not send, because the frame was too large for the path or
+    /// there was no route.
     pub send_discards: u64,
-    /// Number of times that a link had no room for a frame.
+    /// Number of times that a frame had to wait because a link had no room for it.
     pub send_waits: u64,
-    /// Received frames that a link dropped, because the frame was truncated or damaged or no buffer
-    /// was free.
+    /// Number of received frames that a link dropped, because the frame was truncated or damaged,
+    /// or because no buffer was free.
     pub receive_errors: u64,
-    /// Further counters of the wire, by name. Programs see them as hardware counters of the port.
+    /// Further counters of the wire (the code that carries the work): names and values. Programs
+    /// see them as hardware counters of the port.
     pub hardware: Vec<(&'static str, u64)>,
 }
 
 impl Default for PortCounters {
-    /// Returns all counters by name, each with the value 0.
+    /// Returns all counters with the value 0. `hardware` contains every name.
     fn default() -> Self {
         let names = delivery::EndpointCounters::DESCRIPTIONS.iter();
         Self {
@@ -157,8 +160,8 @@ impl Default for PortCounters {
 pub enum QueuePairType {
     /// Reliable connection (RC).
     Reliable,
-    /// Unreliable connection (UC), without reads and atomics. The library carries it over a
-    /// reliable connection.
+    /// Unreliable connection (UC), without reads and atomics. The library uses a reliable
+    /// connection for it.
     Unreliable,
     /// Unreliable datagrams (UD).
     Datagram,
@@ -176,7 +179,7 @@ pub enum QueuePairState {
     ReadyToReceive,
     /// RTS, ready to send.
     ReadyToSend,
-    /// SQD: work in flight completes. No other work begins.
+    /// SQD: sends in flight complete, and no further send begins.
     SendQueueDrained,
     /// SQE: a send has failed. Only queue pairs with an unreliable service have this state.
     SendQueueError,
@@ -206,15 +209,15 @@ impl QueuePairState {
 /// Sizes of the queues of a queue pair.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct QueuePairLimits {
-    /// Maximum number of outstanding sends.
+    /// Maximum number of sends that are posted and not complete.
     pub sends: u32,
-    /// Maximum number of outstanding receives.
+    /// Maximum number of receives that are posted and not complete.
     pub receives: u32,
-    /// Scatter/gather entries of a send.
+    /// Maximum number of scatter/gather entries of a send.
     pub send_pieces: u32,
-    /// Scatter/gather entries of a receive.
+    /// Maximum number of scatter/gather entries of a receive.
     pub receive_pieces: u32,
-    /// Inline bytes of a send.
+    /// Maximum number of inline bytes of a send.
     pub inline: u32,
 }
 
@@ -239,13 +242,16 @@ pub struct QueuePairAttributes {
     pub reads_max: u8,
     /// Maximum number of reads and atomics that the peer may have in flight.
     pub peer_reads_max: u8,
-    /// RNR timer code that the peer uses, 0 to 31.
+    /// RNR timer code, 0 to 31. The code stands for the time after which the peer retransmits a
+    /// message for which this side had no receive posted.
     pub not_ready_timer: u8,
     /// Timeout code, 0 to 31. The timeout is 4.096 µs × 2^code; code 0 means no timeout.
     pub timeout: u8,
-    /// Number of retries before a request fails, 0 to 7.
+    /// Number of times that this side retransmits a request which gets no answer, 0 to 7. After
+    /// that, the request fails.
     pub retries: u8,
-    /// Number of retries if the receiver is not ready, 0 to 6; 7 means no limit.
+    /// Number of times that this side retransmits a message for which the peer has no receive
+    /// posted, 0 to 6; 7 means no limit.
     pub not_ready_retries: u8,
     /// Index in the partition key table.
     pub partition_key_index: u16,
@@ -270,11 +276,11 @@ pub struct AddressVectorAttributes {
     pub lid: u16,
     /// Service level.
     pub service_level: u8,
-    /// Low bits of the source path.
+    /// Low bits of the source's local identifier; unused on Ethernet.
     pub source_path_bits: u8,
     /// Rate code.
     pub rate: u8,
-    /// Whether `gid` is set.
+    /// Whether the vector contains a GID.
     pub is_global: bool,
     /// Port number, from 1.
     pub port: u8,

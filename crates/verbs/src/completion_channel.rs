@@ -49,8 +49,8 @@ impl CompletionChannel {
     /// [acknowledge](CompletionQueue::acknowledge_events) the event.
     ///
     /// # Errors
-    /// * [`Error::Again`] if no event is queued and the descriptor is non-blocking.
-    /// * [`Error::System`] if a signal interrupts the wait.
+    /// * Returns [`Error::Again`] if no event is queued and the descriptor is non-blocking.
+    /// * Returns [`Error::System`] if a signal interrupts the wait.
     pub fn get(&self) -> Result<Arc<CompletionQueue>, Error> {
         let provider = self.context.provider();
         provider.check()?;
@@ -60,9 +60,10 @@ impl CompletionChannel {
         })
     }
 
-    /// The calling program is about to sleep. Raises an event for each armed queue of this channel
-    /// that has unpolled completions. An earlier event has reported these completions, so arming
-    /// the queue did not raise another event.
+    /// Raises an event for each armed queue of this channel that has unpolled completions, because
+    /// the program is about to sleep. An earlier event has reported these completions, so arming
+    /// the queue has not raised an event for them. Without a further event, the program would sleep
+    /// although there are completions.
     fn report_left(&self) {
         for queue in self.context.provider().registry().completion_queues() {
             let is_here =
@@ -77,13 +78,13 @@ impl CompletionChannel {
     /// if no event is queued.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] in a forked child.
+    /// Returns [`Error::NoDevice`] in a forked child.
     pub fn take(&self) -> Result<Option<Arc<CompletionQueue>>, Error> {
         self.context.provider().check()?;
         Ok(self.events.take(on_taken))
     }
 
-    /// Queues an event for a completion queue that was armed.
+    /// Queues an event of a completion queue that was armed, and wakes waiting threads.
     pub(crate) fn fire(&self, queue: &Arc<CompletionQueue>) {
         self.events.push(Arc::clone(queue));
         self.context.provider().wake();
@@ -97,7 +98,7 @@ impl CompletionChannel {
     /// Destroys the channel.
     ///
     /// # Errors
-    /// [`Error::Busy`] if a completion queue uses the channel.
+    /// Returns [`Error::Busy`] if a completion queue uses the channel.
     pub fn destroy(&self) -> Result<(), Error> {
         self.context.provider().check()?;
         self.uses.destroy("completion channel")?;

@@ -25,25 +25,26 @@ pub struct CompletionQueue {
     context: Arc<Context>,
     channel: Option<Arc<CompletionChannel>>,
     uses: Uses,
-    /// The queue to which the wire adds completions.
+    /// The queue to which the device adds completions.
     work: Arc<work::CompletionQueue>,
     /// Number of entries that the program asked for.
     entries: AtomicU32,
-    /// Number of additional places, for completions that the wire adds but the program does not
-    /// receive.
+    /// Number of places in addition to `entries`. They are for completions that the device adds but
+    /// the program does not receive.
     unreported_sends: AtomicU32,
     polling: Mutex<Polling>,
     /// Queue pairs that may have work to flush, each with the queue of work ([`Side`]) to flush.
     flushing: Mutex<VecDeque<(Arc<QueuePair>, Side)>>,
     flushing_count: AtomicUsize,
-    /// The [`Arm`] value as a number if the program waits for an event; otherwise 0.
+    /// If the program has requested an event, the [`Arm`] value as a number; otherwise 0.
     armed: AtomicU8,
     has_reported_overrun: AtomicBool,
-    /// Whether the queue has overrun and this type has moved all attached queue pairs to ERR.
+    /// Whether all attached queue pairs were moved to ERR because this queue has overrun.
     has_failed_all: AtomicBool,
     /// The queue pairs that use this queue, by queue pair number.
     attached: Mutex<HashMap<u32, Weak<QueuePair>>>,
-    /// Whether the queue has exactly as many places as the program asked for.
+    /// Whether the queue overruns as soon as the number of completions for the program exceeds the
+    /// number of entries that the program asked for. If false, the queue may have room for more.
     is_strict: bool,
     completion_events: Unacknowledged,
     async_events: Unacknowledged,
@@ -51,23 +52,24 @@ pub struct CompletionQueue {
     pub user: AtomicUsize,
 }
 
-/// State used while polling; protected by the poll lock.
+/// State that is used while polling. The poll lock, `CompletionQueue::polling`, protects it.
 #[derive(Debug, Default)]
 struct Polling {
-    /// Cache of the queue pairs of recent completions. The index of an entry is the low bits of the
-    /// owner's index.
+    /// Cache of the queue pairs of recent completions. The owner in a completion
+    /// (`CompletionOwner`) identifies the queue pair. The low bits of the owner's index are the
+    /// position of the entry in this cache.
     known: [Option<Known>; KNOWN],
-    /// Completions that were moved out of `work` and not yet returned to the program. All of them
-    /// are older than the completions in `work`.
+    /// Completions that were moved out of `CompletionQueue::work` but not yet returned to the
+    /// program. All of them are older than the completions in that queue.
     backlog: VecDeque<WorkCompletion>,
-    /// Number of unpolled completions that an event has reported. These are the oldest completions
-    /// of the queue.
+    /// Number of completions that an event has reported but the program has not polled. These are
+    /// the oldest completions of the queue.
     reported: usize,
     /// Whether completions carry the time at which they arrived.
     is_stamped: bool,
 }
 
-/// The poll lock.
+/// A guard that holds the poll lock of a queue.
 struct PollingGuard<'a> {
     polling: MutexGuard<'a, Polling>,
     queue: &'a CompletionQueue,
@@ -121,8 +123,8 @@ impl Polling {
         None
     }
 
-    /// Dequeues the next completion of the wire with its time of arrival. The time is 0 if the
-    /// queue does not record times.
+    /// Dequeues the next completion that the device has added, with its time of arrival. The time
+    /// is 0 if the queue does not record times.
     #[inline]
     fn poll(&self, work: &work::CompletionQueue) -> Option<(Completion, u64)> {
         if self.is_stamped { work.poll_stamped() } else { Some((work.poll()?, 0)) }
@@ -156,7 +158,8 @@ impl Polling {
     fn keep_one(&mut self, registry: &Registry, completion: &Completion, at_ns: u64) {
         let more = self.backlog.len();
         if let Some(translated) = self.translate(registry, completion) {
-            // The translation has appended completions. Insert this completion before them.
+            // The translation may have appended newer completions to the backlog. Insert this
+            // completion before them.
             self.backlog.insert(more, WorkCompletion { at_ns, ..translated });
         }
     }
@@ -166,8 +169,9 @@ impl Polling {
         self.keep(usize::MAX, work, registry);
     }
 
-    /// Returns the position of the oldest completion that an event of type `what` must report and
-    /// that no event has reported yet.
+    /// Returns the position in the backlog of the oldest completion that an event of type `what`
+    /// must report and that no event has reported yet. Returns `None` if there is no such
+    /// completion.
     fn unreported(&self, what: Arm) -> Option<usize> {
         let counts = |completion: &WorkCompletion| {
             what == Arm::Next
@@ -246,21 +250,21 @@ impl CompletionQueue {
         self.channel.as_ref()
     }
 
-    /// Returns the size of the queue. The queue can hold at least this number of completions.
+    /// Returns the size of the queue: it has room for at least this number of completions.
     pub fn entries(&self) -> u32 {
         self.entries.load(Ordering::Acquire)
     }
 
-    /// Returns the queue into which the wire puts completions.
+    /// Returns the queue to which the device adds completions.
     pub const fn work(&self) -> &Arc<work::CompletionQueue> {
         &self.work
     }
 
     /// Dequeues the oldest completions, at most `out.len()`, and returns their number. If the queue
-    /// is empty, drives the provider first.
+    /// is empty, first drives the device, so that completions can arrive.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] in a forked child.
+    /// Returns [`Error::NoDevice`] in a forked child.
     pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, Error> {
         let provider = self.context.provider();
         provider.check()?;
@@ -300,8 +304,8 @@ impl CompletionQueue {
         found
     }
 
-    /// Sets the current time in completions that have no time. These are completions of flushed
-    /// work: they count as completed when the program polls them.
+    /// Sets the current time in completions that have no time. Only completions of flushed work
+    /// have none. Such work counts as completed when the program polls it.
     #[cold]
     fn stamp<'a>(&self, completions: impl Iterator<Item = &'a mut WorkCompletion>) {
         let now_ns = self.work.now_ns().unwrap_or(0);
@@ -310,8 +314,9 @@ impl CompletionQueue {
         }
     }
 
-    /// Flushes work of queue pairs in ERR into `out`. The caller has dequeued all earlier
-    /// completions of these queue pairs. Returns the number of completions in `out`.
+    /// Writes completions of flushed work to `out`, for the queue pairs whose work must be flushed.
+    /// Returns the number of completions written. The caller has dequeued all earlier completions
+    /// of these queue pairs.
     #[cold]
     fn flush(&self, polling: &Polling, out: &mut [WorkCompletion]) -> usize {
         if self.is_strict && !self.has_places_to_flush(polling) {
@@ -320,8 +325,8 @@ impl CompletionQueue {
         let mut found = 0;
         for _ in 0..self.flushing_count.load(Ordering::SeqCst) {
             let Some((queue_pair, side)) = self.lock_flushing().front().cloned() else { break };
-            // If the wire has added completions before the queue pair was listed, the program must
-            // get them before the flushed work.
+            // The device may have added completions just before this queue pair was listed. The
+            // program must get them before the flushed work.
             if !self.work.is_empty() {
                 break;
             }
@@ -336,8 +341,10 @@ impl CompletionQueue {
         found
     }
 
-    /// Returns whether the queue has a place for each completion that a flush will add. An adapter
-    /// would add all of them at once. If places are missing, marks the queue as overrun.
+    /// Returns whether the queue has room for all completions that a flush adds. If there is no
+    /// room, marks the queue as overrun. This library adds these completions when the program
+    /// polls. A network adapter would add all of them at once, and its queue would overrun. So this
+    /// queue must overrun too.
     fn has_places_to_flush(&self, polling: &Polling) -> bool {
         if self.work.is_overrun() {
             return false;
@@ -353,8 +360,9 @@ impl CompletionQueue {
         has_places
     }
 
-    /// Tries to decide which sends of a queue pair the lost peer has carried out. Returns false if
-    /// this thread cannot decide, because another thread polls the send queue.
+    /// If the peer of a queue pair was lost, decides which sends of the queue pair the peer has
+    /// carried out. Returns false if this thread cannot decide, because another thread is polling
+    /// the completion queue of sends.
     fn settle_polled(&self, queue_pair: &QueuePair, side: Side) -> bool {
         if !queue_pair.is_unsettled() {
             return true;
@@ -366,9 +374,9 @@ impl CompletionQueue {
         queue_pair.send_queue().settle(queue_pair)
     }
 
-    /// Removes a queue pair from the list when all its work is flushed. If the library has not
-    /// decided yet which sends were carried out, moves the queue pair to the end of the list
-    /// instead.
+    /// Removes a queue pair from the list, because all its work is flushed. If `is_settled` is
+    /// false, moves the queue pair to the end of the list instead, because it is not yet decided
+    /// which of its sends were carried out.
     fn unlist(&self, queue_pair: &Arc<QueuePair>, side: Side, is_settled: bool) {
         let mut flushing = self.lock_flushing();
         let Some(at) =
@@ -386,8 +394,9 @@ impl CompletionQueue {
         queue_pair.on_unlisted(side);
     }
 
-    /// Decides which sends of a queue pair the lost peer has carried out. If another thread polls
-    /// this queue, returns false and decides nothing.
+    /// Decides which sends of a queue pair its lost peer has carried out. The completions of these
+    /// sends are in this queue. If another thread is polling this queue, returns false and decides
+    /// nothing.
     pub(crate) fn settle(&self, queue_pair: &QueuePair) -> bool {
         let polling = match self.polling.try_lock() {
             Ok(polling) => polling,
@@ -400,8 +409,8 @@ impl CompletionQueue {
         true
     }
 
-    /// Adds completions for the failed sends of a queue pair to the backlog. The queue pair will
-    /// return from SQE to RTS.
+    /// Flushes all posted sends of a queue pair, and adds their completions to the backlog. The
+    /// caller does this before the queue pair returns from SQE to RTS.
     pub(crate) fn flush_sends_of(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
@@ -421,7 +430,8 @@ impl CompletionQueue {
         self.flushing_count.store(flushing.len(), Ordering::SeqCst);
     }
 
-    /// Drops all completions of a queue pair. The caller has closed the queue pair's wire.
+    /// Drops all completions of a queue pair. The caller has already closed the queue pair's
+    /// `Wire`, so no further completions arrive.
     pub(crate) fn purge(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
@@ -435,16 +445,17 @@ impl CompletionQueue {
     /// Requests one event for the next completion. With [`Arm::Solicited`], requests an event for
     /// the next completion that is solicited or has failed.
     ///
-    /// If the queue already has such a completion, and no event has reported it, raises the event
-    /// at once. Adapters do the same, because the request to arm contains the consumer index. A
-    /// program that sleeps on the descriptor may therefore arm a queue that is not empty.
+    /// If the queue already contains such a completion, and no event has reported that completion,
+    /// raises the event at once. Network adapters do the same, because a request to arm contains
+    /// the number of completions that the program has polled. Therefore a program may arm a queue
+    /// that is not empty and then sleep on the descriptor of the channel.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] in a forked child.
+    /// Returns [`Error::NoDevice`] in a forked child.
     pub fn arm(&self, what: Arm) -> Result<(), Error> {
         self.context.provider().check()?;
         if self.channel.is_none() {
-            // Programs also arm queues without a channel. This has no effect.
+            // Some programs also arm queues that have no channel. This has no effect.
             return Ok(());
         }
         self.armed.fetch_max(what as u8, Ordering::SeqCst);
@@ -454,9 +465,10 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Handles a completion that arrived after the queue was armed. If the program has already
-    /// polled that completion, arms the queue again. Without this, the program would get an event
-    /// but find no completion. Programs that poll once for each event fail in this case.
+    /// Handles a completion that arrived after the queue was armed: raises the event. If the
+    /// program has already polled that completion, raises no event, but arms the queue again.
+    /// Without this, the program would get an event but find no completion. Programs that poll once
+    /// for each event fail in this case.
     pub(crate) fn on_completion(&self) {
         if self.work.is_overrun() {
             self.on_overrun();
@@ -466,8 +478,8 @@ impl CompletionQueue {
             return;
         }
         let _has_events = self.work.arm(armed);
-        // Check again. A completion that arrived just before the queue was armed again has raised
-        // no event.
+        // Check again, because a completion that arrived just before the queue was armed again has
+        // raised no event.
         self.fire_if_due();
     }
 
@@ -477,8 +489,9 @@ impl CompletionQueue {
             .find(|armed| *armed as u8 == self.armed.load(Ordering::SeqCst))
     }
 
-    /// Raises an event if the queue is armed and has a matching completion. Each event reports a
-    /// single completion, because some programs poll a single completion for each event.
+    /// If the queue is armed and contains a matching completion that no event has reported, disarms
+    /// the queue, raises an event and returns true. Each event reports a single completion, because
+    /// some programs poll a single completion for each event.
     fn fire_if_due(&self) -> bool {
         let Some(armed) = self.armed() else { return false };
         let fires = {
@@ -499,8 +512,8 @@ impl CompletionQueue {
         fires
     }
 
-    /// Returns the position, in the backlog, of the oldest completion that matches `armed` and that
-    /// no event has reported.
+    /// Returns the position in the backlog of the oldest completion that matches `armed` and that
+    /// no event has reported. Moves completions into the backlog to find it.
     fn find_unreported(&self, polling: &mut Polling, armed: Arm) -> Option<usize> {
         let registry = self.context.provider().registry();
         let is_flushing = self.flushing_count.load(Ordering::SeqCst) > 0;
@@ -508,8 +521,8 @@ impl CompletionQueue {
         if is_wanted {
             let count = if armed == Arm::Next { polling.reported + 1 } else { usize::MAX };
             polling.keep(count, &self.work, registry);
-            // Some reported completions may never reach the program. The backlog then has fewer
-            // completions than events have reported.
+            // The program does not receive every completion that the device adds, so the backlog
+            // may have fewer completions than events have reported.
             polling.reported = polling.reported.min(polling.backlog.len());
         }
         polling.unreported(armed).or_else(|| {
@@ -522,7 +535,8 @@ impl CompletionQueue {
         })
     }
 
-    /// Raises an event if the queue is armed. The caller knows that a completion is present.
+    /// If the queue is armed, disarms it and raises an event. The caller knows that the queue
+    /// contains a completion.
     pub(crate) fn fire(&self) {
         if self.armed.swap(0, Ordering::SeqCst) != 0 {
             self.raise();
@@ -538,12 +552,12 @@ impl CompletionQueue {
     }
 
     /// Disarms the queue and returns true if all of these hold:
-    /// * The queue is armed for any next completion.
-    /// * It has an unpolled completion.
-    /// * No other thread is about to raise the event.
+    /// * The queue is armed for the next completion of any kind.
+    /// * The queue contains a completion that the program has not polled.
+    /// * No other thread is about to raise an event of this queue.
     ///
-    /// If this returns true, the caller raises the event. If two threads raised the event, the
-    /// program would find no completion for the second one.
+    /// If this returns true, the caller raises the event. The last condition is needed because the
+    /// program would find no completion for a second event.
     pub(crate) fn take_left(&self) -> bool {
         self.armed() == Some(Arm::Next) && self.has_left() && self.work.disarm()
     }
@@ -559,9 +573,10 @@ impl CompletionQueue {
         self.completion_events.acknowledge(events);
     }
 
-    /// Drives the provider for some turns. Returns whether the queue then has more than `entries`
-    /// completions. A program may have just sent that many messages, and then expects
-    /// [`CompletionQueue::resize`] to fail.
+    /// Returns whether the queue is about to have more than `entries` completions. If `entries` is
+    /// below the present size, drives the device several times to find out. A program may just have
+    /// sent more than `entries` messages, and expects [`CompletionQueue::resize`] to fail in that
+    /// case.
     fn soon_exceeds(&self, entries: u32) -> bool {
         entries < self.entries()
             && (0..RESIZE_TURNS).any(|_| {
@@ -571,16 +586,16 @@ impl CompletionQueue {
             })
     }
 
-    /// Returns the number of completions that the program has not polled.
+    /// Returns the number of completions in the queue that the program has not polled.
     fn held(&self) -> usize {
         self.lock_polling().backlog.len() + self.work.len()
     }
 
-    /// Changes the number of entries.
+    /// Changes the size of the queue to `entries`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the size is out of range, or smaller than the number of completions in
-    /// the queue.
+    /// Returns [`Error::Invalid`] if the size is out of range, or smaller than the number of
+    /// completions in the queue.
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
         self.context.provider().check()?;
         check_entries(entries, self.context.device().attributes().completions_max)?;
@@ -597,43 +612,46 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Attaches the send or receive side of a queue pair. Adds `unreported_sends` places, for
-    /// completions of that side that the program does not receive.
+    /// Attaches the send queue or the receive queue of a queue pair. Adds `unreported_sends` places
+    /// for those completions of the attached queue that the program does not receive.
     pub(crate) fn attach(&self, unreported_sends: u32) {
         self.unreported_sends.fetch_add(unreported_sends, Ordering::AcqRel);
-        // A failure is harmless. It means that the queue already has more completions than the new
-        // size, so the places exist.
+        // A failure is harmless. It means that the queue already contains more completions than the
+        // new size allows, so it already has this number of places.
         let _ = self.work.resize(self.places(self.entries()));
     }
 
-    /// Detaches the send or receive side of a queue pair. Its additional places stay until the next
-    /// `attach`, because completions in the queue may need them.
+    /// Detaches the send queue or the receive queue of a queue pair. The additional places stay
+    /// until the next call of [`CompletionQueue::attach`], because completions in this queue may
+    /// need them.
     pub(crate) fn detach(&self, unreported_sends: u32) {
         self.unreported_sends.fetch_sub(unreported_sends, Ordering::AcqRel);
     }
 
-    /// From now on, if this queue overruns, the queue pair enters ERR.
+    /// Lists a queue pair as a user of this queue. From now on, if this queue overruns, the queue
+    /// pair enters ERR.
     pub(crate) fn enlist(&self, queue_pair: &Arc<QueuePair>) {
         self.lock_attached().insert(queue_pair.number(), Arc::downgrade(queue_pair));
     }
 
-    /// From now on, an overrun of this queue does not affect the queue pair.
+    /// Removes a queue pair from the users of this queue. From now on, an overrun of this queue
+    /// does not affect the queue pair.
     pub(crate) fn strike(&self, queue_pair: &QueuePair) {
         self.lock_attached().remove(&queue_pair.number());
     }
 
-    /// Returns the number of completions that the wire may add, if the program asked for `entries`
-    /// entries.
+    /// Returns the number of places for completions that the device adds to a queue for which the
+    /// program asked for `entries` entries.
     fn places(&self, entries: u32) -> usize {
         let unreported_sends = self.unreported_sends.load(Ordering::Acquire) as usize;
         (entries as usize + unreported_sends).min(work::COMPLETIONS_MAX)
     }
 
-    /// Destroys the queue. Waits until the program has acknowledged all events of the queue that it
-    /// has read.
+    /// Destroys the queue. Waits until the program has acknowledged every event of the queue that
+    /// the program has read.
     ///
     /// # Errors
-    /// [`Error::Busy`] if a queue pair uses the queue.
+    /// Returns [`Error::Busy`] if a queue pair uses the queue.
     pub fn destroy(&self) -> Result<(), Error> {
         self.context.provider().check()?;
         self.uses.destroy("completion queue")?;
@@ -654,8 +672,8 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Handles an overrun as an adapter does: raises the asynchronous event and moves the attached
-    /// queue pairs to ERR. The caller must be outside the engine.
+    /// Handles an overrun like a network adapter: raises the asynchronous event, and moves the
+    /// attached queue pairs to ERR. The caller must be outside the engine.
     #[cold]
     fn on_overrun(&self) {
         self.report_if_overrun();
@@ -668,7 +686,7 @@ impl CompletionQueue {
         }
     }
 
-    /// If the queue has lost completions, raises the asynchronous event, at most once.
+    /// If the queue has overrun and no asynchronous event has reported this, raises that event.
     pub(crate) fn report_if_overrun(&self) {
         if self.work.is_overrun()
             && !self.has_reported_overrun.swap(true, Ordering::SeqCst)
@@ -705,8 +723,8 @@ impl CompletionQueue {
     }
 }
 
-/// Returns whether the program receives this completion. If not, the completion occupies no place
-/// of the queue.
+/// Returns whether the program receives this completion, which the device has added. Only such a
+/// completion occupies one of the places that the program asked for.
 fn takes_place(registry: &Weak<Registry>, completion: &Completion) -> bool {
     let queue_pair = registry.upgrade().and_then(|registry| registry.find(completion.owner));
     queue_pair.is_some_and(|queue_pair| queue_pair.is_for_program(completion))
@@ -723,11 +741,12 @@ fn check_entries(entries: u32, max: u32) -> Result<(), Error> {
 /// successive completions mostly belong to the same queue pair. Eight entries take 256 B.
 const KNOWN: usize = 8;
 
-/// Number of turns for which `resize` waits for completions before it shrinks the queue. These
-/// turns take some tens of microseconds.
+/// Number of times that [`CompletionQueue::resize`] drives the device before it makes the queue
+/// smaller. This takes some tens of microseconds.
 const RESIZE_TURNS: u32 = 64;
 
-/// Number of additional places for each side of a queue pair. Some completions of a wire only mark
-/// where flushed work begins; a wire has at most this many of them outstanding. Programs do not
-/// expect these completions when they choose the size of a queue.
+/// Number of additional places that a completion queue has for the send queue and for the receive
+/// queue of each queue pair. Some completions that the device adds only mark where flushed work
+/// begins. For each queue of a queue pair, a completion queue contains at most this number of such
+/// completions. Programs do not expect them when they choose the size of a completion queue.
 pub(crate) const MARKS: u32 = 256;

@@ -44,8 +44,8 @@ impl Device {
     /// Opens the device.
     ///
     /// # Errors
-    /// * [`Error::NoDevice`] in a forked child.
-    /// * [`Error::System`] if the process can open no more file descriptors.
+    /// * Returns [`Error::NoDevice`] in a forked child.
+    /// * Returns [`Error::System`] if the process can open no more file descriptors.
     pub fn open(self: &Arc<Self>) -> Result<Arc<Context>, Error> {
         self.provider.check()?;
         let context = Arc::new(Context {
@@ -77,7 +77,7 @@ pub struct Context {
     pub user: AtomicUsize,
 }
 
-/// Number of objects of each kind.
+/// Number of objects of each kind in a context.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) domains: u32,
@@ -102,7 +102,7 @@ impl Context {
     /// Closes the context.
     ///
     /// # Errors
-    /// [`Error::Busy`] if objects of the context exist.
+    /// Returns [`Error::Busy`] if objects of the context exist.
     pub fn close(&self) -> Result<(), Error> {
         self.provider().check()?;
         self.uses.destroy("device context")
@@ -111,7 +111,7 @@ impl Context {
     /// Returns the current attributes of the port.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the port does not exist.
+    /// Returns [`Error::Invalid`] if the port does not exist.
     pub fn query_port(&self, port: u8) -> Result<PortAttributes, Error> {
         self.provider().check()?;
         check_port(port)?;
@@ -121,7 +121,7 @@ impl Context {
     /// Returns the GID table of the port.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] in a forked child.
+    /// Returns [`Error::NoDevice`] in a forked child.
     pub fn gids(&self) -> Result<Vec<GidEntry>, Error> {
         self.provider().check()?;
         Ok(self.provider().gids())
@@ -130,7 +130,7 @@ impl Context {
     /// Returns one entry of the port's GID table.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the port or the index does not exist.
+    /// Returns [`Error::Invalid`] if the port or the index does not exist.
     pub fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
         check_port(port)?;
         let gids = self.gids()?;
@@ -141,7 +141,7 @@ impl Context {
     /// Returns the partition key at `index`. The table has one entry, at index 0.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the port or the index does not exist.
+    /// Returns [`Error::Invalid`] if the port or the index does not exist.
     pub fn query_partition_key(&self, port: u8, index: u16) -> Result<u16, Error> {
         check_port(port)?;
         if index != 0 {
@@ -153,7 +153,7 @@ impl Context {
     /// Allocates a protection domain.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if the device has its maximum number of domains.
+    /// Returns [`Error::NoRoom`] if the device has its maximum number of domains.
     pub fn allocate_domain(self: &Arc<Self>) -> Result<Arc<ProtectionDomain>, Error> {
         ProtectionDomain::new(self)
     }
@@ -161,16 +161,17 @@ impl Context {
     /// Creates a completion channel.
     ///
     /// # Errors
-    /// [`Error::System`] if the process can open no more file descriptors.
+    /// Returns [`Error::System`] if the process can open no more file descriptors.
     pub fn create_channel(self: &Arc<Self>) -> Result<Arc<CompletionChannel>, Error> {
         CompletionChannel::new(self)
     }
 
-    /// Creates a completion queue of at least `entries` entries, whose events go to `channel`.
+    /// Creates a completion queue of at least `entries` entries. Its events go to `channel`, if
+    /// there is one.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if the size is out of range.
-    /// * [`Error::NoRoom`] if the device has its maximum number of completion queues.
+    /// * Returns [`Error::Invalid`] if the size is out of range.
+    /// * Returns [`Error::NoRoom`] if the device has its maximum number of completion queues.
     pub fn create_completion_queue(
         self: &Arc<Self>,
         entries: u32,
@@ -179,12 +180,12 @@ impl Context {
         CompletionQueue::new(self, entries, channel, None)
     }
 
-    /// Creates a completion queue like [`Context::create_completion_queue`], which also records the
-    /// arrival time of each completion. [`crate::WorkCompletion::at_ns`] contains the time, in
-    /// nanoseconds of `clock`.
+    /// Creates a completion queue like [`Context::create_completion_queue`] that also records the
+    /// arrival time of each completion. [`crate::WorkCompletion::at_ns`] contains this time.
+    /// `clock` returns the current time in nanoseconds.
     ///
     /// # Errors
-    /// The errors of [`Context::create_completion_queue`].
+    /// Returns the errors of [`Context::create_completion_queue`].
     pub fn create_stamped_completion_queue(
         self: &Arc<Self>,
         entries: u32,
@@ -203,8 +204,8 @@ impl Context {
     /// non-blocking.
     ///
     /// # Errors
-    /// * [`Error::Again`] if no event is queued and the descriptor is non-blocking.
-    /// * [`Error::System`] if a signal interrupts the wait.
+    /// * Returns [`Error::Again`] if no event is queued and the descriptor is non-blocking.
+    /// * Returns [`Error::System`] if a signal interrupts the wait.
     pub fn get_event(&self) -> Result<AsyncEvent, Error> {
         self.provider().check()?;
         self.events.get(|event| event.element.on_taken(), |_ready| ())
@@ -252,8 +253,8 @@ impl Context {
         self.uses.end();
     }
 
-    /// Returns the counter of the users of this context. Channels count themselves here directly,
-    /// because they have no limit of their own.
+    /// Returns the counter of the objects that use this context. A channel adds itself to this
+    /// counter directly and not by `Context::begin`, because the number of channels has no limit.
     pub(crate) fn uses(&self) -> &Uses {
         &self.uses
     }
@@ -277,5 +278,5 @@ pub(crate) fn cookie(user: &AtomicUsize) -> usize {
     user.load(Ordering::Acquire)
 }
 
-/// Key of the default partition. Every port is a member of this partition.
+/// Partition key of the default partition, of which every port is a member.
 const DEFAULT_PARTITION_KEY: u16 = 0xffff;

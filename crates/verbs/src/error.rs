@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-/// Error of a verb. Its text names the failed action, and each variant corresponds to an `errno`.
+/// Error of a verb. The text of the error names the failed action. Each variant corresponds to an
+/// `errno`.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Error {

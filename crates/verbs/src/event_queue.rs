@@ -14,8 +14,8 @@ use crate::error::Error;
 /// Events in order, and a descriptor that is readable if the queue has an event. Programs poll the
 /// descriptor, duplicate it and set `O_NONBLOCK` on it.
 ///
-/// While a thread holds the lock, the descriptor's count equals the number of queued events. A read
-/// under the lock therefore never blocks.
+/// While a thread holds the lock of the queue, the descriptor's count equals the number of queued
+/// events. So if the queue is not empty, a read of the descriptor under the lock does not block.
 #[derive(Debug)]
 pub struct EventQueue<T> {
     descriptor: EventFd,
@@ -26,7 +26,7 @@ impl<T> EventQueue<T> {
     /// Creates an empty queue.
     ///
     /// # Errors
-    /// [`Error::System`] if the process can open no more file descriptors.
+    /// Returns [`Error::System`] if the process can open no more file descriptors.
     pub fn new() -> Result<Self, Error> {
         let flags = EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC;
         let descriptor =
@@ -39,19 +39,19 @@ impl<T> EventQueue<T> {
         self.descriptor.as_fd()
     }
 
-    /// Adds an event. Drops the event if the queue is full. In that case, the program has not read
-    /// events for a long time.
+    /// Adds an event. If the queue is full, drops the event. This happens only if the program has
+    /// not read events for a long time.
     pub fn push(&self, event: T) {
         let mut events = self.lock();
-        // A write to the semaphore blocks only if the count is 2^64 - 2. The count never reaches
+        // A write to the descriptor blocks only if its count is 2^64 - 2. The count never reaches
         // this value.
         if events.len() < EVENTS_MAX && self.descriptor.write(1).is_ok() {
             events.push_back(event);
         }
     }
 
-    /// Dequeues the oldest event, if there is one. Before another thread can see that the event was
-    /// removed, calls `on_taken`, under the lock.
+    /// Dequeues the oldest event, if there is one. Calls `on_taken` with the event under the lock
+    /// of the queue, before another thread can see that the event was removed.
     pub fn take(&self, on_taken: impl Fn(&T)) -> Option<T> {
         let mut events = self.lock();
         let event = events.pop_front()?;
@@ -70,7 +70,7 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Dequeues the events for which `is_meant` returns true, in order.
+    /// Dequeues the events for which `is_meant` returns true, and returns them in order.
     pub fn take_those(&self, is_meant: impl Fn(&T) -> bool) -> Vec<T> {
         let mut events = self.lock();
         let (taken, stay): (VecDeque<T>, _) = events.drain(..).partition(|event| is_meant(event));
@@ -94,12 +94,13 @@ impl<T> EventQueue<T> {
 
     /// Dequeues the oldest event. Waits for an event unless the descriptor is non-blocking.
     ///
-    /// Before the thread blocks on the descriptor, it calls `watch`, which may wait for a short
-    /// time in a faster way. Signals are blocked until `watch` returns.
+    /// Before the thread blocks on the descriptor, it calls `watch`. This function may wait for an
+    /// event for a short time, for example by busy-polling. Signals are blocked until `watch`
+    /// returns.
     ///
     /// # Errors
-    /// * [`Error::Again`] if no event is queued and the descriptor is non-blocking.
-    /// * [`Error::System`] with `EINTR` if a signal interrupts the wait, as with `read`.
+    /// * Returns [`Error::Again`] if no event is queued and the descriptor is non-blocking.
+    /// * Returns [`Error::System`] with `EINTR` if a signal interrupts the wait, as with `read`.
     pub fn get(
         &self,
         on_taken: impl Fn(&T),
@@ -126,8 +127,8 @@ impl<T> EventQueue<T> {
     }
 
     fn count_down(&self) {
-        // The descriptor's count is positive here. The read therefore does not block and does not
-        // fail.
+        // An event was just removed, so the descriptor's count is positive. Therefore the read does
+        // not block and does not fail.
         let _ = self.descriptor.read();
     }
 
@@ -140,8 +141,8 @@ fn system(what: &str, errno: Errno) -> Error {
     Error::System { what: what.into(), number: errno as i32 }
 }
 
-/// Maximum number of unread events: 65 536 × 32 B = 2 MiB. A completion queue adds one event each
-/// time the program arms it.
+/// Maximum number of unread events. They take at most 65 536 × 32 B = 2 MiB. A completion queue
+/// adds at most one event each time the program arms the queue.
 const EVENTS_MAX: usize = 1 << 16;
 
 #[cfg(test)]

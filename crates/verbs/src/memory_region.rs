@@ -60,7 +60,7 @@ impl MemoryRegion {
         Arc::clone(&self.current().domain)
     }
 
-    /// Returns the key. It is the region's `lkey` and also its `rkey`.
+    /// Returns the key of the region, which is both its `lkey` and its `rkey`.
     pub fn key(&self) -> u32 {
         self.current().region.key.0
     }
@@ -70,7 +70,7 @@ impl MemoryRegion {
         self.current().address
     }
 
-    /// Returns the address of the region's first byte as work requests and peers use it.
+    /// Returns the address that work requests and peers use for the region's first byte.
     pub fn remote_address(&self) -> u64 {
         self.current().region.start
     }
@@ -86,12 +86,13 @@ impl MemoryRegion {
         self.current().access
     }
 
-    /// Changes the attributes that are set in `change`. The key stays the same. When the call
-    /// returns, no peer and no work of this side can access the old memory with the old rights.
+    /// Changes those attributes of the region that are set in `change`. The key stays the same.
+    /// When the call returns, neither peers nor work requests of this side can access the old
+    /// memory with the old rights.
     ///
     /// # Errors
-    /// * The errors of [`ProtectionDomain::register`].
-    /// * [`Error::Busy`] if windows are bound to the region.
+    /// * Returns the errors of [`ProtectionDomain::register`].
+    /// * Returns [`Error::Busy`] if windows are bound to the region.
     ///
     /// After an error, the region is unchanged.
     pub fn reregister(&self, change: &Reregistration<'_>) -> Result<(), Error> {
@@ -124,7 +125,7 @@ impl MemoryRegion {
     /// Deregisters the region. After the call, the library does not access the region's memory.
     ///
     /// # Errors
-    /// [`Error::Busy`] if windows are bound to the region.
+    /// Returns [`Error::Busy`] if windows are bound to the region.
     pub fn deregister(&self) -> Result<(), Error> {
         let current = self.current();
         current.domain.context().provider().check()?;
@@ -183,8 +184,8 @@ fn check_length(domain: &ProtectionDomain, length: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the first address of a region as peers use it, if the program does not choose an
-/// address.
+/// Returns the address that peers use for the first byte of a region if the program does not choose
+/// that address.
 pub const fn first_address(address: usize, access: AccessFlags) -> u64 {
     if access.contains(AccessFlags::ZERO_BASED) { 0 } else { address as u64 }
 }

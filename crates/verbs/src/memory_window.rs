@@ -20,11 +20,11 @@ use crate::work_request::SendOpcode;
 /// Types of memory windows (IBA volume 1, 10.6.7.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WindowType {
-    /// A call binds the window and chooses its key. Peers of every queue pair of the domain can
-    /// access it.
+    /// Type 1: a call binds the window and chooses its key. The peers of all queue pairs of the
+    /// protection domain can access the window.
     One,
-    /// A work request binds the window and contains its key. Only the peer of that work request's
-    /// queue pair can access the window.
+    /// Type 2: a work request binds the window and contains its key. Only the peer of the queue
+    /// pair to which the program posted this work request can access the window.
     Two,
 }
 
@@ -43,15 +43,16 @@ pub struct MemoryWindow {
 /// Parameters of a bind.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowBinding<'a> {
-    /// The memory region. If it is `None` or the length is 0, the request unbinds the window.
+    /// The memory region. If there is no region or the length is 0, the request unbinds the window.
     pub region: Option<&'a MemoryRegion>,
-    /// First address, in the addresses that the region uses.
+    /// Address of the window's first byte. It is an address that peers use for the region.
     pub address: u64,
     /// Length in bytes.
     pub length: u64,
     /// Access rights of peers.
     pub access: AccessFlags,
-    /// New key of a window of type 2. Only its low 8 bits may differ from the present key.
+    /// New key of a window of type 2. It may differ from the present key only in the low 8 bits.
+    /// `None` for a window of type 1.
     pub key: Option<u32>,
 }
 
@@ -91,11 +92,12 @@ impl MemoryWindow {
         self.key.load(Ordering::Acquire)
     }
 
-    /// Returns the work request for a bind. The caller posts it to `queue_pair` and then calls
-    /// [`MemoryWindow::on_posted`].
+    /// Returns the work request that binds the window. The caller posts this work request to
+    /// `queue_pair`, and then calls [`MemoryWindow::on_posted`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the binding contradicts the window, the region or the queue pair.
+    /// Returns [`Error::Invalid`] if the binding contradicts the window, the region or the queue
+    /// pair.
     pub fn bind(
         &self,
         queue_pair: &QueuePair,
@@ -173,13 +175,13 @@ impl MemoryWindow {
     /// Deallocates the window. Peers cannot access memory through it any more.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the window is already deallocated.
+    /// Returns [`Error::Invalid`] if the window is already deallocated.
     pub fn deallocate(&self) -> Result<(), Error> {
         self.domain.context().provider().check()?;
         self.uses.destroy("memory window")?;
         let table = self.domain.context().provider().memory()?;
-        // A posted bind that has not begun yet can still bind the window later. This harms no other
-        // window, because no other window has the same key.
+        // If a bind is posted but has not begun, it can still bind the window after this call. This
+        // harms no other window, because no other window has the same key.
         table.unbind(RemoteKey(self.key()));
         self.domain.context().end(|counts| &mut counts.windows);
         self.domain.uses().end();
@@ -193,7 +195,7 @@ pub const fn next_key(key: u32) -> u32 {
 }
 
 /// Returns the first key of a window. The upper 24 bits are unique to the window and hard to guess.
-/// It is unlikely that the key equals that of a region; if it does, a bind detects this.
+/// It is unlikely that a region has the same key. If a region has it, a bind of the window fails.
 fn new_key() -> u32 {
     static STATE: OnceLock<RandomState> = OnceLock::new();
     static MADE: AtomicU32 = AtomicU32::new(0);

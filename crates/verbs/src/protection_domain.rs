@@ -21,8 +21,8 @@ use crate::uses::Uses;
 pub struct ProtectionDomain {
     context: Arc<Context>,
     uses: Uses,
-    /// The domain in the memory table. It is created on first use, because creating it starts the
-    /// device.
+    /// The domain in the device's memory table. The library creates it on first use, because this
+    /// starts the device.
     memory: Mutex<Option<mem::ProtectionDomain>>,
     /// Value that the C API stores with this object.
     pub user: AtomicUsize,
@@ -64,29 +64,29 @@ impl ProtectionDomain {
     /// Deallocates the domain.
     ///
     /// # Errors
-    /// [`Error::Busy`] if objects use the domain.
+    /// Returns [`Error::Busy`] if objects use the domain.
     pub fn deallocate(&self) -> Result<(), Error> {
         self.context.provider().check()?;
         self.uses.destroy("protection domain")?;
         let domain = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(domain) = domain {
             let table = self.context.provider().memory()?;
-            // This cannot fail. A region in the domain would count as a user, so `destroy` would
-            // have failed.
+            // This fails only if the domain has regions. It has none, because each region counts as
+            // a user, and with users `destroy` would have failed.
             let _ = table.release_domain(domain);
         }
         self.context.end(|counts| &mut counts.domains);
         Ok(())
     }
 
-    /// Registers `length` bytes at `address` of this process. Peers use `remote_address` for the
-    /// first byte.
+    /// Registers the `length` bytes at `address` of this process. Peers use `remote_address` as the
+    /// address of the first byte.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if flags contradict each other or the range is invalid.
-    /// * [`Error::NotSupported`] if unknown flags are set.
-    /// * [`Error::NoRoom`] if a limit is reached.
-    /// * [`Error::System`] with `EFAULT` if the memory is not mapped.
+    /// * Returns [`Error::Invalid`] if flags contradict each other or the range is invalid.
+    /// * Returns [`Error::NotSupported`] if unknown flags are set.
+    /// * Returns [`Error::NoRoom`] if a limit is reached.
+    /// * Returns [`Error::System`] with `EFAULT` if the memory is not mapped.
     pub fn register(
         self: &Arc<Self>,
         address: usize,
@@ -100,7 +100,7 @@ impl ProtectionDomain {
     /// Allocates an unbound memory window.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if the device has its maximum number of windows.
+    /// Returns [`Error::NoRoom`] if the device has its maximum number of windows.
     pub fn allocate_window(self: &Arc<Self>, kind: WindowType) -> Result<Arc<MemoryWindow>, Error> {
         MemoryWindow::new(self, kind)
     }
@@ -108,8 +108,8 @@ impl ProtectionDomain {
     /// Creates a shared receive queue.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if a size exceeds the device's limit.
-    /// * [`Error::NoRoom`] if the device has its maximum number of shared receive queues.
+    /// * Returns [`Error::Invalid`] if a size exceeds the device's limit.
+    /// * Returns [`Error::NoRoom`] if the device has its maximum number of shared receive queues.
     pub fn create_shared_queue(
         self: &Arc<Self>,
         receives: u32,
@@ -121,9 +121,9 @@ impl ProtectionDomain {
     /// Creates a queue pair in the state RESET.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if a size exceeds the device's limit.
-    /// * [`Error::NoRoom`] if the device has its maximum number of queue pairs.
-    /// * [`Error::NotSupported`] if the device does not support the parameters.
+    /// * Returns [`Error::Invalid`] if a size exceeds the device's limit.
+    /// * Returns [`Error::NoRoom`] if the device has its maximum number of queue pairs.
+    /// * Returns [`Error::NotSupported`] if the device does not support the parameters.
     pub fn create_queue_pair(
         self: &Arc<Self>,
         init: &QueuePairInit,
@@ -134,8 +134,8 @@ impl ProtectionDomain {
     /// Creates an address handle.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the address has no GID, or if its source GID index is not in the
-    /// table.
+    /// Returns [`Error::Invalid`] if the address has no GID, or if its source GID index is not in
+    /// the table.
     pub fn create_address_handle(
         self: &Arc<Self>,
         to: &AddressVectorAttributes,

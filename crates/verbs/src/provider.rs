@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
 
-/// A device, implemented by its wire. A provider starts threads and opens sockets only when a call
-/// needs them. If a program only lists devices, the library therefore starts no threads and opens
-/// no sockets.
+/// A device. The wire (the code that carries the work of queue pairs) implements this trait. A
+/// provider starts threads and opens sockets only when a call needs them. If a program only lists
+/// devices, the library therefore starts no threads and opens no sockets.
 pub trait Provider: Send + Sync {
     /// Returns the limits and abilities of the device.
     fn attributes(&self) -> &DeviceAttributes;
@@ -23,10 +23,10 @@ pub trait Provider: Send + Sync {
     /// Every call of every object checks this before it takes a lock. Otherwise a child could wait
     /// forever for a lock that another thread of the parent held during the fork.
     ///
-    /// A child may use everything that the parent had not started before the fork.
+    /// A child may use a device that the parent had not started before the fork.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] in a forked child.
+    /// Returns [`Error::NoDevice`] in a forked child.
     fn check(&self) -> Result<(), Error>;
 
     /// Returns the registry of completion owners. The registry exists before the device is started.
@@ -41,8 +41,8 @@ pub trait Provider: Send + Sync {
         PortCounters::default()
     }
 
-    /// Returns the path MTU that connections announce, in bytes. The provider does not ask the host
-    /// for it.
+    /// Returns the path MTU that connections announce, in bytes. This value is fixed: the provider
+    /// does not query the host.
     fn path_mtu(&self) -> u32;
 
     /// Returns the GID table, sorted by index.
@@ -51,13 +51,13 @@ pub trait Provider: Send + Sync {
     /// Returns the table of registered memory. Starts the device.
     ///
     /// # Errors
-    /// [`Error`] if the device cannot be started.
+    /// Returns [`Error`] if the device cannot be started.
     fn memory(&self) -> Result<Arc<MemoryTable>, Error>;
 
     /// Reserves a queue pair number. The number is unique on the host until the caller releases it.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if no number is left.
+    /// Returns [`Error::NoRoom`] if no number is left.
     fn reserve_number(&self, service: QueuePairType) -> Result<u32, Error>;
 
     /// Releases a queue pair number.
@@ -66,7 +66,7 @@ pub trait Provider: Send + Sync {
     /// Creates the wire of a queue pair that is in RESET.
     ///
     /// # Errors
-    /// The error of the failed step.
+    /// Returns the error of the failed step.
     fn wire(&self, queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error>;
 
     /// Resumes connections that wait for receives of a shared queue. The caller has posted
@@ -74,34 +74,37 @@ pub trait Provider: Send + Sync {
     fn receives_posted(&self, receives: &Arc<SharedReceives>);
 
     /// Arms the limit of a shared queue inside the engine, like [`SharedReceives::arm_limit`].
-    /// Returns true if the queue already has fewer receives than `limit`. If not, the wire calls
-    /// [`Registry::on_below_limit`] as soon as it has.
+    /// Returns true if the queue already has fewer receives than `limit`. If it returns false, the
+    /// wire calls [`Registry::on_below_limit`] as soon as the queue has fewer receives than
+    /// `limit`.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] in a forked child.
+    /// Returns [`Error::NoDevice`] in a forked child.
     fn arm_limit(&self, receives: &Arc<SharedReceives>, limit: u32) -> Result<bool, Error>;
 
-    /// Drives the engine. Does nothing if another thread drives it. Application threads call this
-    /// when they poll.
+    /// Drives the engine, the code that handles received frames and sends frames. Does nothing if
+    /// another thread is driving the engine. Application threads call this function when they poll.
     fn drive(&self);
 
-    /// Sends work that [`Wire::ring`] has deferred. The caller calls this after each poll that has
+    /// Sends the work that [`Wire::ring`] has deferred. Must be called after each poll that has
     /// found completions.
     fn send_deferred(&self);
 
     /// Waits until `ready` returns true. Calls `ready` whenever a completion or an event may have
     /// arrived.
     ///
-    /// Returns after a short time even if `ready` has not returned true. The caller has blocked
-    /// signals until this call returns, and must handle them.
+    /// Returns after a short time even if `ready` has not returned true. The time must be short,
+    /// because the caller has blocked the signals of this thread and handles them only after this
+    /// call.
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
 
-    /// Wakes threads in [`Provider::wait`]. The caller has changed some state outside the wire, so
-    /// that `ready` may now return true. May be called inside the engine.
+    /// Wakes the threads that are in [`Provider::wait`], so that they call `ready` again. The
+    /// caller has changed some state, so that `ready` may now return true. May be called inside the
+    /// engine.
     fn wake(&self);
 
-    /// Makes a thread of the device drive the engine from now on. The application is about to wait
-    /// in a way that the device does not see, for example on a descriptor.
+    /// Makes a thread of the device drive the engine from now on, because the application may wait
+    /// in a way that the device does not see, for example on a file descriptor.
     fn serve_alone(&self);
 }
 
@@ -112,42 +115,42 @@ pub trait Provider: Send + Sync {
 /// the wire may hold a reference to the queue pair.
 pub trait Wire: Send + Sync {
     /// Opens the wire, because the queue pair enters INIT. From now on, datagrams and connection
-    /// requests may arrive.
+    /// requests can arrive.
     ///
     /// # Errors
-    /// The error of the failed step. The state of the queue pair does not change.
+    /// Returns the error of the failed step. The state of the queue pair does not change.
     fn open(&self) -> Result<(), Error>;
 
     /// Starts to connect to the peer that the queue pair's attributes name, because the queue pair
     /// enters RTR. Returns at once. Posted work waits until the connection is established.
     ///
     /// # Errors
-    /// The error of the failed step. The state of the queue pair does not change.
+    /// Returns the error of the failed step. The state of the queue pair does not change.
     fn connect(&self) -> Result<(), Error>;
 
     /// Applies attributes that the program has changed since the connection began, such as timers
     /// and the queue key.
     ///
     /// # Errors
-    /// The error of the failed step.
+    /// Returns the error of the failed step.
     fn update(&self) -> Result<(), Error>;
 
-    /// Takes sends from the queue pair. The caller has posted sends.
+    /// Takes posted sends from the queue pair, or defers this. The caller has just posted sends.
     fn ring(&self);
 
-    /// Takes receives from the queue pair. The caller has posted receives.
+    /// Takes posted receives from the queue pair. The caller has just posted receives.
     fn receives(&self);
 
-    /// Starts draining, because the queue pair is in SQD or SQE. When no send that the wire has
-    /// taken is in flight any more, the wire calls [`QueuePair::on_drained`]. It may do so before
+    /// Starts draining, because the queue pair is in SQD or SQE. As soon as none of the sends that
+    /// the wire has taken is in flight, the wire calls [`QueuePair::on_drained`], possibly before
     /// this call returns.
     fn drain(&self);
 
-    /// Passes all posted sends to the engine, and transmits each of them once if there is room.
-    /// Returns after this.
+    /// Passes all posted sends to the engine, and transmits each of them once if the links have
+    /// room. Returns after this, and does not wait for acknowledgements.
     ///
-    /// The queue pair is about to leave RTS and sends nothing more on this connection. If the peer
-    /// does not acknowledge some of the sends, [`Wire::close`] flushes them.
+    /// The queue pair is about to leave RTS, and sends nothing more on this connection after this
+    /// call. [`Wire::close`] later flushes the sends that the peer has not acknowledged.
     fn send_out(&self);
 
     /// Closes the connection. Sends the pending acknowledgements and a Close frame to the peer.
@@ -159,14 +162,14 @@ pub trait Wire: Send + Sync {
     /// Joins or leaves a multicast group (UD).
     ///
     /// # Errors
-    /// The error of the failed step.
+    /// Returns the error of the failed step.
     fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error>;
 }
 
 /// The reason that the wire reports for the end of a queue pair's connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
-    /// The peer closed the connection. This counts as no error on this side.
+    /// The peer closed the connection. This is not an error on this side.
     ByPeer,
     /// The peer has stopped answering, or it has never answered.
     Unreachable,
@@ -184,5 +187,6 @@ pub enum Ending {
 }
 
 /// Identifies the queue pair of a completion. A wire chooses an owner for each connection and each
-/// port that it creates. If a completion has an unknown owner, the registry drops it.
+/// datagram port that it creates. The library drops a completion if the registry does not know its
+/// owner.
 pub type CompletionOwner = Owner;

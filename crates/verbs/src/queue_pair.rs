@@ -47,13 +47,14 @@ pub struct QueuePairInit {
     pub service: QueuePairType,
     /// Completion queue of sends.
     pub send_queue: Arc<CompletionQueue>,
-    /// Completion queue of receives. It and `send_queue` may be the same queue.
+    /// Completion queue of receives. This may be the same queue as `send_queue`.
     pub receive_queue: Arc<CompletionQueue>,
     /// Shared receive queue, if the queue pair uses one.
     pub shared_queue: Option<Arc<SharedReceiveQueue>>,
     /// Minimum sizes. [`QueuePair::limits`] returns the actual sizes.
     pub limits: QueuePairLimits,
-    /// Whether every send is signalled.
+    /// Whether every send generates a completion, also those without the flag
+    /// `SendFlags::signalled`.
     pub signals_all: bool,
 }
 
@@ -163,7 +164,7 @@ impl QueuePair {
         self.limits
     }
 
-    /// Returns whether every send is signalled.
+    /// Returns whether every send generates a completion.
     pub const fn signals_all(&self) -> bool {
         self.signals_all
     }
@@ -199,8 +200,8 @@ impl QueuePair {
         self.shared.as_ref()
     }
 
-    /// Unregisters all completion owners of this queue pair. If completions for them still arrive,
-    /// the registry drops them.
+    /// Unregisters all completion owners of this queue pair. The library drops completions for
+    /// these owners that arrive later.
     pub fn disown(&self) {
         let owners = std::mem::take(&mut *lock(&self.owners));
         self.provider().registry().disown(&owners);
@@ -209,10 +210,10 @@ impl QueuePair {
     /// Joins a multicast group if `is_member` is true, otherwise leaves it.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if the GID is not a multicast address.
-    /// * [`Error::Invalid`] if the queue pair does not carry datagrams.
-    /// * [`Error::Invalid`] if the queue pair is to leave a group that it has not joined.
-    /// * The errors of the wire.
+    /// * Returns [`Error::Invalid`] if the GID is not a multicast address.
+    /// * Returns [`Error::Invalid`] if the queue pair does not carry datagrams.
+    /// * Returns [`Error::Invalid`] if the queue pair is to leave a group that it has not joined.
+    /// * Returns the errors of the wire.
     pub fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error> {
         self.provider().check()?;
         if self.service != QueuePairType::Datagram || !group.is_group() {
@@ -235,13 +236,13 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Destroys the queue pair. Waits until the program has acknowledged all events of the queue
-    /// pair that it has read.
+    /// Destroys the queue pair. Waits until the program has acknowledged every event of the queue
+    /// pair that the program has read.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if the queue pair is already destroyed.
-    /// * [`Error::Busy`] if the queue pair is in a multicast group.
-    /// * [`Error::NoDevice`] in a forked child.
+    /// * Returns [`Error::Invalid`] if the queue pair is already destroyed.
+    /// * Returns [`Error::Busy`] if the queue pair is in a multicast group.
+    /// * Returns [`Error::NoDevice`] in a forked child.
     pub fn destroy(&self) -> Result<(), Error> {
         self.provider().check()?;
         if !lock(&self.groups).is_empty() {
@@ -325,7 +326,8 @@ struct UsedObjects<'a> {
     send_queue: &'a CompletionQueue,
     receive_queue: &'a CompletionQueue,
     shared: Option<&'a SharedReceiveQueue>,
-    /// Number of completions of sends that the wire adds but the program does not receive.
+    /// Number of places in the completion queue of sends for completions that the program does not
+    /// receive.
     unreported_sends: u32,
 }
 
@@ -340,8 +342,8 @@ impl<'a> UsedObjects<'a> {
         }
     }
 
-    /// Adds the queue pair to the users of each of its objects. On an error, adds it to none of
-    /// them.
+    /// Adds a user to each object that the new queue pair references. On an error, adds a user to
+    /// none of the objects.
     fn take(domain: &'a ProtectionDomain, init: &'a QueuePairInit) -> Result<Self, Error> {
         let (send_queue, receive_queue) = (&*init.send_queue, &*init.receive_queue);
         let held = Self {
@@ -384,8 +386,9 @@ impl<'a> UsedObjects<'a> {
     }
 }
 
-/// Returns the number of places for completions of sends that the program does not receive. Each
-/// datagram needs such a place, because its completion stays in the queue until the program polls.
+/// Returns the number of places in a completion queue for completions of sends that the program
+/// does not receive. Each datagram needs such a place, because the device reports the completion of
+/// every datagram, and this completion stays in the queue until the program polls.
 fn unreported_sends(service: QueuePairType, sends: u32) -> u32 {
     if service == QueuePairType::Datagram { sends.max(MARKS) } else { MARKS }
 }
@@ -420,8 +423,9 @@ fn check_init(
     Ok(())
 }
 
-/// Returns the actual sizes. If a larger size costs nothing, a size is the device's maximum;
-/// otherwise it is the size that the program asked for.
+/// Returns the actual sizes. Each is the size that the program asked for, with three exceptions:
+/// the numbers of entries are at least 1, a queue pair with a shared receive queue has no receives
+/// of its own, and a lenient device gives its maximum of inline bytes.
 fn limits_of(attributes: &DeviceAttributes, init: &QueuePairInit) -> QueuePairLimits {
     let mut limits = init.limits;
     if init.shared_queue.is_some() {

@@ -17,8 +17,8 @@ pub(crate) fn register(
 ) -> Result<Region, RegisterError> {
     let start = std::ptr::with_exposed_provenance_mut(address);
     // SAFETY: a program that registers memory with a device promises that the memory stays mapped
-    // and accessible until it deregisters the memory. Verbs have no other way to use memory. Rust
-    // code accesses this memory only through raw pointers.
+    // and accessible until the program deregisters the memory. The interface of verbs offers no
+    // stronger guarantee. Rust code accesses this memory only through raw pointers.
     unsafe { table.register_raw_lazily(domain, start, length, remote_address, rights) }
 }
 

@@ -1,4 +1,5 @@
-//! Maps completion owners to queue pairs, and objects of the wire to objects of verbs.
+//! Maps the identifiers in completions to queue pairs, and the device's queues to the queues of
+//! this crate.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +15,12 @@ use crate::device::Context;
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
-/// The objects that a wire and the verbs share. The wire and the verbs identify them in different
-/// ways.
+/// Finds queue pairs and other objects of verbs by the identifiers that a wire uses for them. A
+/// wire is the code that carries the work of queue pairs.
 #[derive(Debug, Default)]
 pub struct Registry {
     owners: RwLock<HashMap<u64, Arc<QueuePair>>>,
-    /// Incremented when an owner is removed.
+    /// Number that is incremented when an owner is removed.
     version: AtomicU64,
     queues: RwLock<HashMap<usize, Weak<CompletionQueue>>>,
     receives: RwLock<HashMap<usize, Weak<SharedReceiveQueue>>>,
@@ -32,15 +33,16 @@ impl Registry {
         Arc::default()
     }
 
-    /// Makes `owner` an owner of the queue pair's completions. A queue pair may have several
-    /// owners. The wire must call this before a completion for the owner can arrive.
+    /// Registers `owner` for the queue pair: completions with this owner belong to the queue pair.
+    /// A queue pair may have several owners. The wire must call this function before a completion
+    /// with the owner can arrive.
     pub fn own(&self, owner: Owner, queue_pair: &Arc<QueuePair>) {
         queue_pair.add_owner(owner);
         write(&self.owners).insert(owner.bits(), Arc::clone(queue_pair));
     }
 
-    /// Handles queues that were armed and now have a matching completion. Like a caller of
-    /// `runtime::Hooks::on_completions`, the caller must be outside the engine.
+    /// Raises the events of completion queues that were armed and now have a matching completion.
+    /// The caller must be outside the engine.
     pub fn on_completions(&self, queues: &[Arc<work::CompletionQueue>]) {
         for queue in queues {
             let found = read(&self.queues).get(&name(queue)).and_then(Weak::upgrade);
@@ -89,9 +91,8 @@ impl Registry {
         });
     }
 
-    /// Calls `visit` for every queue pair that may have completions. If a queue pair has several
-    /// owners, calls `visit` once for each owner. During the call, no thread can add or remove an
-    /// owner.
+    /// Calls `visit` for every queue pair that has an owner. If a queue pair has several owners,
+    /// calls `visit` once for each of them. During this call, no thread can add or remove an owner.
     pub fn visit_queue_pairs(&self, visit: impl FnMut(&Arc<QueuePair>)) {
         read(&self.owners).values().for_each(visit);
     }
@@ -123,8 +124,8 @@ impl Registry {
         write(&self.receives).remove(&name(queue.receives()));
     }
 
-    /// Returns a number that changes whenever an owner is removed. If the number has changed, an
-    /// owner in a cache may be invalid.
+    /// Returns a number that changes whenever an owner is removed. A cache of owners stores this
+    /// number. If the number has changed, an owner in the cache may be invalid.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -135,7 +136,7 @@ impl Registry {
         read(&self.owners).get(&owner.bits()).cloned()
     }
 
-    /// Unregisters these owners. If completions for them still arrive, the registry drops them.
+    /// Unregisters these owners. The library drops completions for these owners that arrive later.
     pub fn disown(&self, owners: &[Owner]) {
         if owners.is_empty() {
             return;
@@ -148,7 +149,7 @@ impl Registry {
     }
 }
 
-/// Returns the address of a shared object in memory, which identifies it.
+/// Returns the memory address of a shared object. This address identifies the object.
 fn name<T>(object: &Arc<T>) -> usize {
     Arc::as_ptr(object).addr()
 }

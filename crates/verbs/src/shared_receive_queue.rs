@@ -25,12 +25,13 @@ pub struct SharedReceiveQueue {
     uses: Uses,
     receives: Arc<SharedReceives>,
     pieces_max: u32,
-    /// Identifiers of receives by place number. The place number is also the context of the
-    /// receive.
+    /// The program's identifiers of the receives, by place. The device's completion of a receive
+    /// contains the index of the place.
     ids: Box<[AtomicU64]>,
-    /// Numbers of the places without a receive.
+    /// Numbers of the places that contain no receive.
     free: ArrayQueue<u32>,
-    /// If the queue has fewer receives than this limit, it raises an event; 0 means no event.
+    /// As soon as the queue has fewer receives than this limit, it raises an event; 0 means no
+    /// event.
     limit: AtomicU32,
     events: Unacknowledged,
     /// Value that the C API stores with this object.
@@ -44,7 +45,8 @@ pub struct SharedReceiveQuery {
     pub receives: u32,
     /// Maximum number of scatter/gather entries of a receive.
     pub pieces: u32,
-    /// If the queue has fewer receives than this limit, it raises an event; 0 means no event.
+    /// As soon as the queue has fewer receives than this limit, it raises an event; 0 means no
+    /// event.
     pub limit: u32,
 }
 
@@ -94,18 +96,20 @@ impl SharedReceiveQueue {
         &self.domain
     }
 
-    /// Returns the queue from which wires take receives.
+    /// Returns the queue from which the device takes receives.
     pub const fn receives(&self) -> &Arc<SharedReceives> {
         &self.receives
     }
 
-    /// Posts receives in order. Stops at the first receive that is rejected. Does not check that
-    /// the memory is registered: if it is not, the receive fails when a message arrives for it.
+    /// Posts receives in order. Stops at the first receive that is rejected. Does not check whether
+    /// the memory is registered. If it is not registered, the receive fails when a message arrives
+    /// for it.
     ///
     /// # Errors
-    /// The index in `requests` of the rejected receive, and the cause:
+    /// Returns the index in `requests` of the rejected receive, and one of these causes:
     /// * [`Error::NoRoom`] if the queue is full.
-    /// * [`Error::Invalid`] if the receive has too many or too long scatter/gather entries.
+    /// * [`Error::Invalid`] if the receive has too many scatter/gather entries, or if an entry is
+    ///   too long.
     pub fn post(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, Error)> {
         let provider = self.domain.context().provider();
         provider.check().map_err(|error| (0, error))?;
@@ -120,7 +124,7 @@ impl SharedReceiveQueue {
         posted
     }
 
-    /// Posts one receive. Returns whether connections wait for receives.
+    /// Posts one receive. Returns whether connections wait for receives of this queue.
     fn post_one(&self, request: &ReceiveRequest<'_>) -> Result<bool, Error> {
         check_pieces(request.pieces, self.pieces_max)?;
         let mut pieces = [Piece::NOTHING; PIECES_MAX];
@@ -138,8 +142,8 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Resolves scatter/gather entries to regions and offsets. If an entry does not resolve, it
-    /// gets no region.
+    /// Resolves scatter/gather entries to regions and offsets. If an entry lies in no region that
+    /// may be written, the resolved entry has no region.
     fn locate(&self, pieces: &[ScatterGather], located: &mut [Piece]) -> Result<(), Error> {
         let (table, domain) = self.domain.memory()?;
         let access = table.access();
@@ -170,7 +174,7 @@ impl SharedReceiveQueue {
     /// 0 cancels the request.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the limit exceeds the capacity.
+    /// Returns [`Error::Invalid`] if the limit exceeds the capacity.
     pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
         let provider = self.domain.context().provider();
         provider.check()?;
@@ -188,7 +192,7 @@ impl SharedReceiveQueue {
     /// Returns the attributes.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] in a forked child.
+    /// Returns [`Error::NoDevice`] in a forked child.
     pub fn query(&self) -> Result<SharedReceiveQuery, Error> {
         self.domain.context().provider().check()?;
         Ok(SharedReceiveQuery {
@@ -198,7 +202,7 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Raises the event, if the program has set a limit.
+    /// Raises the event and cancels the limit, if the program has set a limit.
     pub(crate) fn on_below_limit(&self) {
         if self.limit.swap(0, Ordering::SeqCst) != 0
             && let Some(this) = self.this.upgrade()
@@ -208,11 +212,11 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Destroys the queue. Waits until the program has acknowledged all events of the queue that it
-    /// has read.
+    /// Destroys the queue. Waits until the program has acknowledged every event of the queue that
+    /// the program has read.
     ///
     /// # Errors
-    /// [`Error::Busy`] if a queue pair uses the queue.
+    /// Returns [`Error::Busy`] if a queue pair uses the queue.
     pub fn destroy(&self) -> Result<(), Error> {
         let context = self.domain.context();
         context.provider().check()?;

@@ -1,8 +1,8 @@
-//! Files in which programs look up devices. They look like the files that the kernel shows for a
-//! device.
+//! The files in which programs look up devices. They have the names and contents of the files that
+//! the kernel shows for an InfiniBand device.
 //!
-//! This module only holds the table of files. The C library answers file accesses from this table:
-//! code that redirects file paths looks up a path with [`find`].
+//! This module only creates the table of files. Another library redirects the program's accesses to
+//! these paths, and looks them up in the table with [`find`].
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,16 @@ pub const DESCRIPTORS: &str = "/sys/class/infiniband_verbs";
 /// Folder of the device nodes.
 pub const NODES: &str = "/dev/infiniband";
 
-/// Folder with the folders of the devices; [`DEVICES`] has links to them. The kernel uses this
-/// folder for all devices without hardware.
+/// Folder with a folder for each device. [`DEVICES`] has links to these folders. The kernel uses
+/// the same parent folder for all devices without hardware.
 pub const DEVICE_FOLDERS: &str = "/sys/devices/virtual/infiniband";
 
-/// Folder with the folders of the descriptors; [`DESCRIPTORS`] has links to them.
+/// Folder with a folder for the `uverbs` descriptor of each device. [`DESCRIPTORS`] has links to
+/// these folders.
 pub const DESCRIPTOR_FOLDERS: &str = "/sys/devices/virtual/infiniband_verbs";
 
-/// This library answers for every path that is one of these or below one of them, even if the path
-/// does not exist.
+/// Folders that this library provides. If a program accesses one of these folders or a path below
+/// one of them, the library answers, even if the path does not exist.
 pub const ROOTS: [&str; 6] =
     [DEVICES, DESCRIPTORS, "/sys/class/infiniband_mad", DEVICE_FOLDERS, DESCRIPTOR_FOLDERS, NODES];
 
@@ -34,7 +35,7 @@ pub const ROOTS: [&str; 6] =
 pub enum SysfsEntry {
     /// A file with this text. The text ends with a line feed.
     File(String),
-    /// A symbolic link to this path. The path is relative to the folder of the link.
+    /// A symbolic link to this path. The path is relative to the folder that contains the link.
     Link(String),
     /// A character device. Programs only check that the device exists and need not open it. The
     /// library can therefore open `/dev/null` instead.
@@ -81,8 +82,8 @@ pub fn entries(
     table.folder = DESCRIPTORS.into();
     table.link(&descriptor, &format!("../../devices/virtual/infiniband_verbs/{descriptor}"));
     table.add("abi_version", "6");
-    // Programs look for three nodes: the descriptor, a node with the device's name, and the node of
-    // the connection manager.
+    // Programs look for three nodes: the node of the `uverbs` descriptor, a node with the device's
+    // name, and the node of the connection manager.
     for node in [&descriptor, name, "rdma_cm"] {
         table.entries.push((format!("{NODES}/{node}"), SysfsEntry::Node));
     }
@@ -117,8 +118,9 @@ pub enum Kind {
 /// Like the kernel, ignores double slashes, slashes at the end and `.`. Follows links in the middle
 /// of the path. If the path ends at a link, returns the link.
 ///
-/// `..` after a link leads to the parent of the link, not to the parent of the link's target. If a
-/// path has both, the caller must resolve it first.
+/// If `..` follows a link in the path, it leads to the folder of the link, not to the parent of the
+/// link's target as in the kernel. So the caller must resolve the links of such a path before it
+/// calls this function.
 pub fn find(entries: &[(String, SysfsEntry)], path: &str) -> Option<Found> {
     let path = physical(entries, normalized(path)?);
     if let Some((_, entry)) = entries.iter().find(|(other, _)| *other == path) {
@@ -146,7 +148,8 @@ fn physical(entries: &[(String, SysfsEntry)], mut path: String) -> String {
         let rest = path.strip_prefix(link)?.strip_prefix('/')?;
         normalized(&format!("{link}/../{target}/{rest}"))
     };
-    // No link of the table leads back to itself, and every path has at most `LINKS_MAX` links.
+    // This loop resolves all links, because no link of the table leads back to itself, and no path
+    // has more than `LINKS_MAX` links.
     for _ in 0..LINKS_MAX {
         match entries.iter().find_map(|entry| passes(entry, &path)) {
             Some(further) => path = further,
@@ -156,8 +159,8 @@ fn physical(entries: &[(String, SysfsEntry)], mut path: String) -> String {
     path
 }
 
-/// Returns the path without empty parts, `.` and `..`. Returns `None` if the path is not at or
-/// below one of [`ROOTS`].
+/// Returns the path without empty parts and `.`, and with `..` resolved. Returns `None` if the
+/// result is not at or below one of [`ROOTS`].
 pub fn normalized(path: &str) -> Option<String> {
     if !path.starts_with('/') {
         return None;
@@ -234,7 +237,7 @@ fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
     let is_up = port.state == PortState::Active;
     let (state, physical) =
         if is_up { ("4: ACTIVE", "5: LinkUp") } else { ("1: DOWN", "3: Disabled") };
-    // The rate is in tenths of Gbit/s, because 2.5 Gbit/s is a usual rate.
+    // Compute in tenths of Gbit/s, because 2.5 Gbit/s is a usual rate.
     let tenths = port.rate.unwrap_or(RATE_UNKNOWN) / 100_000_000;
     let rate = format!("{}.{} Gb/sec (1X)", tenths / 10, tenths % 10).replace(".0 ", " ");
     vec![
@@ -252,8 +255,9 @@ fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Returns the counters under the names that InfiniBand drivers use, and the wire's own counters.
-/// Counters of data count words of four bytes.
+/// Returns paths and values of counters: those that every InfiniBand driver has, and those that
+/// only this device has (`hw_counters`). The counters of data (`port_xmit_data`, `port_rcv_data`)
+/// count words of four bytes.
 fn port_counters(counters: &PortCounters) -> Vec<(String, u64)> {
     let usual = [
         ("port_xmit_data", counters.sent_bytes / 4),
@@ -283,7 +287,7 @@ fn interface_names() -> BTreeMap<u32, String> {
     interfaces.map(|interface| (interface.index, interface.name)).collect()
 }
 
-/// Maximum number of links in one path. Paths of the table have at most two.
+/// Maximum number of links in one path. The paths of the table have at most two.
 const LINKS_MAX: usize = 8;
 
 /// Model name of the device.
@@ -292,8 +296,8 @@ pub const MODEL: &str = "ethernot";
 /// Version of this library, reported as the firmware version.
 pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
-/// CPU mask with all processors. It has more processors than any host. It means that all processors
-/// are equally near to the device.
+/// CPU mask that contains all processors of any host. It means that all processors are equally near
+/// to the device.
 const ALL_PROCESSORS: &str = "ffffffff,ffffffff,ffffffff,ffffffff";
 
 /// Rate in bits per second that is reported for a link of unknown rate: 10 Gbit/s.
@@ -333,7 +337,7 @@ mod tests {
         assert_eq!(file(&format!("{port}/gids/0")), "0000:0000:0000:0000:0000:ffff:7f00:0001\n");
         assert_eq!(file(&format!("{port}/pkeys/0")), "0xffff\n");
         assert_eq!(file(&format!("{port}/state")), "4: ACTIVE\n");
-        // The counter is in words of four bytes.
+        // This counter counts words of four bytes.
         assert_eq!(file(&format!("{port}/counters/port_xmit_data")), "1024\n");
         assert_eq!(file(&format!("{port}/hw_counters/resets_sent")), "5\n");
         assert_eq!(file("/sys/class/infiniband/edge0/node_guid"), "0123:4567:89ab:cdef\n");

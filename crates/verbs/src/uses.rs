@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::Error;
 
-/// Number of objects that use the object with this value.
+/// A counter in an object. It counts the other objects that use this object.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
-    /// Number of users. The top bit is set when the object is destroyed.
+    /// Number of users. The top bit is set if the object is destroyed.
     count: AtomicU32,
 }
 
@@ -29,7 +29,8 @@ impl Uses {
         assert!(before & !DESTROYED > 0, "a use ends that had not begun");
     }
 
-    /// Marks the object as destroyed if it has no users.
+    /// Marks the object as destroyed. Returns an error if the object has users or is already
+    /// destroyed.
     pub(crate) fn destroy(&self, what: &str) -> Result<(), Error> {
         match self.count.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
@@ -38,7 +39,7 @@ impl Uses {
         }
     }
 
-    /// Reverts [`Uses::destroy`], because destroying the object failed.
+    /// Reverts [`Uses::destroy`], because a later step of the destruction has failed.
     pub(crate) fn revive(&self) {
         self.count.store(0, Ordering::Release);
     }

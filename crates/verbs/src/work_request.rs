@@ -26,8 +26,8 @@ pub enum SendOpcode {
         address: u64,
         /// Remote key.
         key: u32,
-        /// Immediate, in network byte order as in the program's request. A write with an immediate
-        /// consumes a receive of the peer.
+        /// Immediate data, in network byte order like in the program's request. A write with an
+        /// immediate consumes a receive of the peer.
         immediate: Option<u32>,
     },
     /// Reads memory of the peer.
@@ -78,14 +78,14 @@ pub enum SendOpcode {
         key: u32,
         /// Key of the memory region; unused if `length` is 0.
         region_key: u32,
-        /// First address.
+        /// Address of the window's first byte.
         address: u64,
         /// Length in bytes; 0 unbinds the window.
         length: u64,
         /// Bits of `ibv_access_flags`.
         access: u32,
     },
-    /// Invalidates a key of this side. Sends nothing to the peer.
+    /// Invalidates the key of a memory window of this side. Sends nothing to the peer.
     LocalInvalidate {
         /// The key to invalidate.
         key: u32,
@@ -110,9 +110,10 @@ pub struct SendFlags {
     /// Whether the operation begins only after all earlier reads and atomics of this queue pair are
     /// complete.
     pub fence: bool,
-    /// Generate a completion on success.
+    /// Whether the operation generates a completion if it succeeds.
     pub signalled: bool,
-    /// Raise a solicited event at the peer.
+    /// Whether the completion at the peer is solicited: it raises an event also if the peer has
+    /// armed its queue only for solicited completions.
     pub solicited: bool,
 }
 
@@ -137,9 +138,9 @@ pub struct SendRequest<'a> {
     pub opcode: SendOpcode,
     /// Flags.
     pub flags: SendFlags,
-    /// Payload; for a read, the memory where the data is stored.
+    /// Memory with the payload; for a read, the memory where the data is stored.
     pub pieces: &'a [ScatterGather],
-    /// Inline payload; if present, `pieces` is ignored.
+    /// Inline payload. If there is one, `pieces` is ignored.
     pub inline: Option<&'a [u8]>,
     /// Destination, for a datagram.
     pub to: Option<AddressVector>,
@@ -198,7 +199,7 @@ pub struct WorkCompletion {
     pub source: u32,
     /// Whether a route header of 40 bytes precedes the payload of the datagram.
     pub has_route_header: bool,
-    /// Whether the sender requested a solicited event.
+    /// Whether the sender of the message asked for a solicited event.
     pub is_solicited: bool,
     /// Time of completion in nanoseconds, if the queue has a clock
     /// ([`crate::Context::create_stamped_completion_queue`]); otherwise 0.
@@ -206,7 +207,7 @@ pub struct WorkCompletion {
 }
 
 impl WorkCompletion {
-    /// Completion with all fields 0 or `None`, to initialize arrays.
+    /// A completion with all fields 0 or `None`, to initialise arrays.
     pub const NOTHING: Self = Self {
         id: 0,
         status: CompletionStatus::Success,

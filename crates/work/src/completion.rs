@@ -16,11 +16,11 @@ pub struct Completion {
     /// Result of the work.
     pub result: Result<(), OperationError>,
     /// Number of bytes written, read, sent or received. For a notification, the length of the
-    /// peer's write.
+    /// peer's write in bytes.
     pub bytes: u32,
     /// Immediate of the peer's message or write.
     pub immediate: Option<u32>,
-    /// Whether the peer asked to wake a waiting application.
+    /// Whether the peer asked this end to wake an application that waits for a completion.
     pub solicited: bool,
     /// A value that depends on the kind of work:
     ///
@@ -40,11 +40,11 @@ impl Completion {
         }
     }
 
-    /// Value of [`Completion::value`] if a write with an immediate consumed the receive.
+    /// Value of [`Completion::value`] for a receive that a write with an immediate consumed.
     pub const OF_WRITE: u64 = 1 << 32;
 
-    /// Returns the key of this side that the message invalidated. Returns `None` if the message
-    /// invalidated no key.
+    /// Returns the key of this side that the peer's message invalidated. Returns `None` if the
+    /// message invalidated no key.
     pub const fn invalidated(&self) -> Option<RemoteKey> {
         let is_key = 0 < self.value && self.value < Self::OF_WRITE;
         if is_key && matches!(self.kind, CompletionKind::Receive) {
@@ -73,8 +73,8 @@ impl Owner {
         Self((life as u64) << 32 | index as u64)
     }
 
-    /// Returns index and life in one number. The number is unique among all connections of the
-    /// endpoint.
+    /// Packs the index and the count of uses into one number. No two connections of an endpoint
+    /// have the same number.
     pub const fn bits(self) -> u64 {
         self.0
     }
@@ -93,18 +93,18 @@ impl Owner {
 /// Kind of the work that finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionKind {
-    /// A remote write. Every byte is in the peer's memory.
+    /// A write to the peer's memory. If it succeeded, every byte is in that memory.
     Write,
-    /// A remote read. Every byte is in local memory.
+    /// A read of the peer's memory. If it succeeded, every byte is in local memory.
     Read,
-    /// A remote fetch-and-add.
+    /// A fetch-and-add in the peer's memory.
     FetchAdd,
     /// A remote compare-and-swap.
     CompareSwap,
-    /// A send. The peer's receive is complete.
+    /// A send. If it succeeded, the peer's receive that took the message is complete.
     Send,
-    /// A posted receive. Either it contains a message, or a write with an immediate has consumed it
-    /// on a queue pair.
+    /// A posted receive. Either it contains a message, or (only on a queue pair) a write with an
+    /// immediate has consumed it.
     Receive,
     /// A notification: the peer wrote to local memory and asked to notify the application
     /// (`MultiEdge`'s notification).
@@ -129,16 +129,17 @@ impl CompletionKind {
     ];
 }
 
-/// Number of words of a packed completion.
+/// Number of 64-bit words in a packed completion.
 pub(crate) const WORDS: usize = 5;
 
 const CODE_SHIFT: u32 = 8;
 const HAS_IMMEDIATE: u64 = 1 << 16;
 const IS_SOLICITED: u64 = 1 << 17;
-/// Bit of the last word: the completion counts against the depth of its queue.
+/// Bit of the last word. It is set if the completion counts against the depth of its queue
+/// (`CompletionQueue::with_depth`).
 pub(crate) const TAKES_PLACE: u64 = 1 << 18;
-/// Position of the stamp in the last word. The stamp is the low 45 bits of the time of the push, in
-/// nanoseconds; 45 bits cover nine hours.
+/// Position of the stamp in the last word, in bits. The stamp consists of the low 45 bits of the
+/// time in nanoseconds at which the completion was added to its queue. 45 bits cover nine hours.
 pub(crate) const STAMP_SHIFT: u32 = 19;
 
 impl Completion {

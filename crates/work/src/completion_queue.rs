@@ -31,20 +31,21 @@ use crate::ring::{CHUNK_SLOTS, Ring, Seen};
 /// never frees that memory.
 ///
 /// Completions are stored in a ring. If the ring is full, later completions go to a new ring of
-/// twice the size, and the old ring gets no more completions. So a queue allocates only when it
-/// contains more completions than ever before.
+/// twice the size, and the old ring gets no more completions. So the queue allocates a new ring
+/// only when it contains more completions than ever before.
 ///
 /// There are two ways to fill a queue:
 ///
-/// * [`CompletionQueue::push`] reserves no room. If there is no room, the queue is overrun, and the
-///   connections that use the queue end. So a verbs program must not post more work than the queue
-///   has room for.
-/// * With a [reserved place](CompletionQueue::promise) for each completion, a post fails if the
-///   queue has no room.
+/// * [`CompletionQueue::push`] uses no reserved room. If there is no room, the queue is overrun,
+///   and the connections that use the queue end. Verbs programs use this way, so they must not post
+///   more work than the queue has room for.
+/// * [`CompletionQueue::keep_promise`] uses a place that [`CompletionQueue::promise`] has reserved
+///   when the work was posted. The post fails if the queue has no room, so the queue is never
+///   overrun.
 ///
 /// Only the thread inside the engine may call functions that fill the queue, reserve room or change
-/// its size. At most one thread is inside the engine at a time, and it sees all changes by the
-/// thread that was inside before.
+/// its size. At most one thread is inside the engine at a time. That thread sees all changes by the
+/// threads that were inside before.
 #[derive(Debug)]
 pub struct CompletionQueue {
     /// Rings. Each has twice the slots of the ring before it. The queue allocates a ring when it
@@ -52,8 +53,8 @@ pub struct CompletionQueue {
     rings: [OnceLock<Ring>; RINGS],
     taking: Taking,
     filling: Filling,
-    /// The kind of completion that the application waits for: the number of an [`Arm`], or 0 for
-    /// none. `None` if the queue cannot be armed.
+    /// The kind of completion that the application waits for: the number of an [`Arm`], or 0 if the
+    /// queue is not armed. `None` if the queue cannot be armed.
     armed: Option<AtomicU8>,
     /// Features that most queues do not use.
     more: Option<Box<More>>,
@@ -62,7 +63,7 @@ pub struct CompletionQueue {
 /// Optional features of a queue.
 #[derive(Debug, Default)]
 struct More {
-    /// A smaller limit for some completions.
+    /// A limit, below the capacity of the queue, for some kinds of completion.
     depth: Option<Depth>,
     /// The clock that stamps completions.
     clock: Option<Clock>,
@@ -71,8 +72,8 @@ struct More {
 /// A function that returns nanoseconds since a fixed time.
 type Clock = fn() -> u64;
 
-/// A limit for some completions, and counts of these completions. The program has set the limit as
-/// the depth of its queue.
+/// A limit for the completions for which `takes_place` returns true, and counts of these
+/// completions. The program has set the limit as the depth of its queue.
 struct Depth {
     entries: AtomicUsize,
     takes_place: Box<dyn Fn(&Completion) -> bool + Send + Sync>,
@@ -80,8 +81,8 @@ struct Depth {
     added: AtomicU64,
     /// Number of completions polled so far that count against the depth.
     taken: AtomicU64,
-    /// Number of completions that the queue has returned by a poll but that still count against the
-    /// depth.
+    /// Number of completions that were polled, but still count against the depth because the
+    /// program has not received them yet.
     kept: AtomicUsize,
 }
 
@@ -92,8 +93,7 @@ struct Taking {
     /// Number of completions polled so far. This is also the position of the oldest completion in
     /// the queue.
     head: AtomicU64,
-    /// Index of the ring with the oldest completion. May be the index of an earlier ring that is
-    /// already empty.
+    /// Index of the ring with the oldest completion, or of an earlier ring that is already empty.
     ring: AtomicUsize,
 }
 
@@ -103,8 +103,9 @@ struct Taking {
 struct Filling {
     /// Number of completions pushed so far. This is also the position of the next completion.
     tail: AtomicU64,
-    /// Last value of `Taking::head` that this thread has loaded. To load `Taking::head` itself is
-    /// expensive, because other threads write it.
+    /// A copy of `Taking::head` that may be out of date. The thread inside the engine loads
+    /// `Taking::head` itself only if the copy shows no room, because the load is expensive: other
+    /// threads write that field.
     head: AtomicU64,
     /// Index of the ring that gets the next completions.
     ring: AtomicUsize,
@@ -113,9 +114,9 @@ struct Filling {
     promised: AtomicUsize,
     overrun: AtomicBool,
     /// Position after the last completion that is solicited or has failed. The engine updates this
-    /// only on a queue that can be armed.
+    /// position only on a queue that can be armed.
     solicited_tail: AtomicU64,
-    /// The endpoint that fills the queue; 0 if no endpoint fills it yet.
+    /// Number of the endpoint that fills the queue; 0 if no endpoint has claimed the queue yet.
     endpoint: AtomicU64,
     /// Number of slots of the first ring.
     first_slots: u64,
@@ -126,13 +127,15 @@ struct Filling {
 pub struct Queues {
     /// Queue for completions of operations.
     pub send: Arc<CompletionQueue>,
-    /// Queue for completions of receives and for notifications; `send` may be the same queue.
+    /// Queue for completions of receives and for notifications. This may be the same queue as
+    /// `send`.
     pub receive: Arc<CompletionQueue>,
     /// Whether the engine reserves room when the application posts work.
     ///
-    /// * If true, a post without room fails, and notifications wait for room.
-    /// * If false, unsignalled work uses no room. An application that posts more work than there is
-    ///   room for overruns the queue.
+    /// * If true, a post fails if the queue has no room, and a notification waits until there is
+    ///   room.
+    /// * If false, work without a completion (unsignalled work) needs no room. An application that
+    ///   posts more signalled work than the queue has room for overruns the queue.
     pub promises: bool,
 }
 
@@ -144,14 +147,15 @@ impl Queues {
 }
 
 impl From<Arc<CompletionQueue>> for Queues {
-    /// Uses one queue for both directions, with reserved room.
+    /// Uses one queue for the completions of operations and of receives. The engine reserves room
+    /// in it.
     fn from(queue: Arc<CompletionQueue>) -> Self {
         Self { send: Arc::clone(&queue), receive: queue, promises: true }
     }
 }
 
-/// Number of rings. The first ring has one slot, each further ring has twice as many, and the last
-/// has [`COMPLETIONS_MAX`].
+/// Maximum number of rings. If the first ring has one slot, and each further ring has twice as many
+/// as the ring before it, then the last ring has [`COMPLETIONS_MAX`] slots.
 const RINGS: usize = COMPLETIONS_MAX.ilog2() as usize + 1;
 
 /// The result of adding a completion.
@@ -163,8 +167,8 @@ pub enum Push {
     /// The completion is in the queue, and an application waits for it. The caller must wake the
     /// application. The queue is no longer armed.
     Fired,
-    /// The queue has no room for the completion. Nothing has changed, but the queue may now be
-    /// [overrun](CompletionQueue::is_overrun).
+    /// The queue has no room for the completion, and the completion was not added. If the function
+    /// was [`CompletionQueue::push`], the queue is now [overrun](CompletionQueue::is_overrun).
     NoRoom,
 }
 
@@ -172,17 +176,19 @@ pub enum Push {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Arm {
-    /// A completion whose sender asked to wake the application, or a completion with an error.
+    /// A completion of a message or write whose sender asked to wake the application, or a
+    /// completion with an error.
     Solicited = 1,
     /// The next completion of any kind.
     Next = 2,
 }
 
-/// Why a queue could not change its capacity. The queue keeps its present capacity.
+/// Why the capacity of a queue could not be changed. The queue keeps its old capacity.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ResizeError {
-    /// The completions in the queue and the reserved places are more than the requested capacity.
+    /// The number of completions in the queue and of reserved places together is above the
+    /// requested capacity.
     #[error(
         "{capacity} places are too few for the {held} completions that are there or were promised a place; poll \
          it first"
@@ -193,7 +199,7 @@ pub enum ResizeError {
         /// Number of completions in the queue and of reserved places.
         held: usize,
     },
-    /// The requested capacity is larger than the capacity of any queue.
+    /// The requested capacity is above [`COMPLETIONS_MAX`].
     #[error(
         "{0} places are more than a completion queue can have ({COMPLETIONS_MAX}); make several"
     )]
@@ -201,14 +207,14 @@ pub enum ResizeError {
 }
 
 impl CompletionQueue {
-    /// Creates a queue of `capacity` completions, from 1 to [`COMPLETIONS_MAX`]. The queue cannot
-    /// be armed.
+    /// Creates a queue with room for `capacity` completions. `capacity` is from 1 to
+    /// [`COMPLETIONS_MAX`]. The queue cannot be armed.
     pub fn new(capacity: usize) -> Self {
         Self::make(capacity, None)
     }
 
-    /// Creates a queue that can be [armed](CompletionQueue::arm). Each push then takes some
-    /// nanoseconds more.
+    /// Creates a queue that can be [armed](CompletionQueue::arm). Each push to such a queue takes
+    /// some nanoseconds longer.
     pub fn with_events(capacity: usize) -> Self {
         Self::make(capacity, Some(AtomicU8::new(0)))
     }
@@ -321,8 +327,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Makes the queue [overrun](CompletionQueue::is_overrun), because a completion that was not
-    /// passed to the queue found no room.
+    /// Makes the queue [overrun](CompletionQueue::is_overrun). The caller uses this function if it
+    /// finds that there is no room for a completion which it has not passed to the queue.
     pub fn overrun(&self) {
         self.filling.overrun.store(true, Relaxed);
     }
@@ -339,8 +345,8 @@ impl CompletionQueue {
     pub fn poll_stamped(&self) -> Option<(Completion, u64)> {
         let words = self.take()?;
         let stamp = words[WORDS - 1] >> STAMP_SHIFT;
-        // The stamp contains only the low bits of the time. The push happened at the latest past
-        // time that has these low bits.
+        // The stamp contains only the low bits of the time. The push happened at the most recent
+        // past time that has these low bits.
         let ago_ns = |now_ns: u64| now_ns.wrapping_sub(stamp) & (u64::MAX >> STAMP_SHIFT);
         let at_ns = self.now_ns().map_or(0, |now_ns| now_ns.saturating_sub(ago_ns(now_ns)));
         Some((Completion::unpack(words), at_ns))
@@ -349,16 +355,18 @@ impl CompletionQueue {
     #[inline]
     fn take(&self) -> Option<[u64; WORDS]> {
         loop {
-            // Load the ring before the head. A thread advances the ring only after it has loaded a
-            // head beyond that ring, and the head never decreases.
+            // Load `taking.ring` before `taking.head`. A thread increases `taking.ring` only after
+            // it has loaded a head beyond that ring, and the head never decreases. So the head
+            // loaded here is not before the ring loaded here.
             let index = self.taking.ring.load(Acquire);
             let ring = self.rings[index].get()?;
             let head = self.taking.head.load(Acquire);
             match ring.read(head) {
                 Seen::Words(words) => {
                     let taken = self.taking.head.compare_exchange(head, head + 1, AcqRel, Relaxed);
-                    // The filling thread reuses a slot only after the head has passed the slot. The
-                    // exchange shows that the head was still at this slot, so the words are intact.
+                    // The filling thread reuses a slot only after the head has passed that slot. If
+                    // the exchange succeeds, the head was still at this slot, so the words that
+                    // this thread has read are intact.
                     if taken.is_ok() {
                         if let Some(depth) = self.depth() {
                             depth.on_taken(&words);
@@ -386,16 +394,17 @@ impl CompletionQueue {
         self.len() == 0
     }
 
-    /// Returns whether a solicited or failed completion was not polled yet. Returns false if the
-    /// queue cannot be armed. This function may miss a completion that is added after
-    /// [`CompletionQueue::arm`], but such a completion fires.
+    /// Returns whether the queue contains a solicited or failed completion that was not polled yet.
+    /// Returns false if the queue cannot be armed. This function may miss a completion that is
+    /// added after [`CompletionQueue::arm`], but the push of such a completion returns
+    /// [`Push::Fired`].
     pub fn has_solicited(&self) -> bool {
         let head = self.taking.head.load(Acquire);
         self.filling.solicited_tail.load(Acquire) > head
     }
 
-    /// Returns the capacity: the maximum number of completions in the queue, including reserved
-    /// places.
+    /// Returns the capacity: the maximum number of completions in the queue and reserved places
+    /// together.
     pub fn capacity(&self) -> usize {
         self.filling.capacity.load(Relaxed)
     }
@@ -418,17 +427,17 @@ impl CompletionQueue {
     #[must_use]
     pub fn arm(&self, what: Arm) -> bool {
         let Some(armed) = &self.armed else { return false };
-        // If the queue is armed for any completion already, keep that setting, because it includes
-        // solicited completions.
+        // If the queue is already armed for completions of any kind, keep that setting, because it
+        // includes solicited completions.
         armed.fetch_max(what as u8, AcqRel);
         // This fence pairs with the fence in `fires`.
         fence(SeqCst);
         true
     }
 
-    /// Reverses [`CompletionQueue::arm`]. Returns false if the queue is not armed. In that case, a
-    /// thread may have added a completion, received [`Push::Fired`], and be about to notify the
-    /// application.
+    /// Reverses [`CompletionQueue::arm`]. Returns false if the queue is not armed. If the caller
+    /// had armed the queue, false means that another thread has added a completion and received
+    /// [`Push::Fired`]. That thread has notified the application, or is about to do so.
     ///
     /// ```
     /// # use work::{Arm, CompletionQueue};
@@ -442,9 +451,10 @@ impl CompletionQueue {
         self.armed.as_ref().is_some_and(|armed| armed.swap(0, AcqRel) != 0)
     }
 
-    /// Claims the queue for an endpoint, whose number must not be 0. Returns false if another
-    /// endpoint has claimed the queue. Only one thread at a time may fill a queue, but two
-    /// endpoints have two threads.
+    /// Claims the queue for the endpoint with the number `endpoint`, which must not be 0. Returns
+    /// false if another endpoint has claimed the queue. Two endpoints cannot fill one queue,
+    /// because only one thread at a time may fill it, and the threads of two endpoints run at the
+    /// same time.
     #[must_use]
     pub fn claim(&self, endpoint: u64) -> bool {
         let claimed = self.filling.endpoint.compare_exchange(0, endpoint, Relaxed, Relaxed);
@@ -457,7 +467,8 @@ impl CompletionQueue {
         ![0, endpoint].contains(&self.filling.endpoint.load(Relaxed))
     }
 
-    /// Adds a completion without reserved room. If there is no room, the queue is overrun.
+    /// Adds a completion for which no place is reserved. If there is no room, the queue is overrun,
+    /// and this function returns [`Push::NoRoom`].
     #[inline]
     pub fn push(&self, completion: &Completion) -> Push {
         let pushed = self.offer(completion);
@@ -467,8 +478,8 @@ impl CompletionQueue {
         pushed
     }
 
-    /// Adds a completion if there is room that is not reserved. If there is no such room, the queue
-    /// does not become overrun.
+    /// Adds a completion if there is room that is not reserved. If there is no such room, returns
+    /// [`Push::NoRoom`], and the queue does not become overrun.
     #[inline]
     pub fn offer(&self, completion: &Completion) -> Push {
         if self.is_overrun() || !self.has_room() {
@@ -481,7 +492,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Reserves a place. Returns false if all places are used or reserved.
+    /// Reserves a place for a later completion. Returns false if the queue is overrun, or if all
+    /// places are used or reserved.
     #[inline]
     #[must_use]
     pub fn promise(&self) -> bool {
@@ -510,13 +522,14 @@ impl CompletionQueue {
         self.add(completion, words)
     }
 
-    /// Changes the capacity of the queue. Any thread may call this function if no place of the
-    /// queue is ever reserved. The filling thread may use the old capacity for a moment.
+    /// Changes the capacity of the queue. If no place of the queue is ever reserved, any thread may
+    /// call this function. In that case, the filling thread may use the old capacity for a moment
+    /// longer.
     ///
     /// # Errors
-    /// * [`ResizeError::TooSmall`] if the completions in the queue and the reserved places are more
-    ///   than the new capacity.
-    /// * [`ResizeError::TooLarge`] if no queue can have the new capacity.
+    /// * Returns [`ResizeError::TooSmall`] if the number of completions in the queue and of
+    ///   reserved places together is above the new capacity.
+    /// * Returns [`ResizeError::TooLarge`] if the new capacity is above [`COMPLETIONS_MAX`].
     pub fn resize(&self, capacity: usize) -> Result<(), ResizeError> {
         let held = self.len() + self.filling.promised.load(Relaxed);
         if capacity < held.max(1) {
@@ -573,8 +586,9 @@ impl CompletionQueue {
         self.begin_ring(index, tail)
     }
 
-    /// Ends a full ring and begins the next ring, which has twice the slots. The last ring never
-    /// gets full, because no queue has more places than the last ring has slots.
+    /// Ends the full ring `index`, and begins the next ring, which has twice as many slots. There
+    /// is always a next ring, because the last ring never gets full: no queue has more places than
+    /// the last ring has slots.
     #[cold]
     fn begin_ring(&self, index: usize, tail: u64) -> &Ring {
         let slots = self.filling.first_slots << (index + 1);
@@ -588,8 +602,8 @@ impl CompletionQueue {
 }
 
 impl More {
-    /// Adds the stamp and the mark of the depth to the words of a completion. Returns false if the
-    /// queue has reached the limit of the depth.
+    /// Adds the stamp to the words of a completion. If the completion counts against the depth,
+    /// also marks the words. Returns false if the completion would exceed the depth.
     #[cold]
     fn admit(&self, completion: &Completion, words: &mut [u64; WORDS]) -> bool {
         self.stamp(words);
@@ -604,8 +618,8 @@ impl More {
 }
 
 impl Depth {
-    /// Marks the words of a completion that counts against the depth. Returns false if the queue
-    /// has reached the limit of the depth.
+    /// Marks the words of a completion if it counts against the depth. Returns false if the
+    /// completion counts and would exceed the depth.
     fn admit(&self, completion: &Completion, words: &mut [u64; WORDS]) -> bool {
         if !(self.takes_place)(completion) {
             return true;
@@ -636,13 +650,13 @@ impl core::fmt::Debug for Depth {
     }
 }
 
-/// Returns whether an application waits for the completion that was just added. If the result is
-/// true, the queue is no longer armed.
+/// Returns whether an application waits for the completion that was just added. If so, also disarms
+/// the queue.
 ///
-/// No completion is missed. The filling thread first writes the completion and then reads the mark.
-/// A waiting thread first writes the mark in [`CompletionQueue::arm`] and then polls the queue.
-/// Each thread has a fence between its two steps, so at least one of the two threads sees the write
-/// of the other.
+/// No completion is missed. The filling thread first writes the completion and then reads `armed`.
+/// A waiting thread first writes `armed` in [`CompletionQueue::arm`] and then polls the queue. Each
+/// thread has a fence between its two steps, so at least one of the two threads sees the write of
+/// the other.
 #[inline]
 fn fires(armed: &AtomicU8, is_solicited: bool) -> bool {
     if !cfg!(loom_mutation) {

@@ -11,7 +11,7 @@ pub enum CompletionStatus {
     /// The message is longer than the receive, or the operation is longer than the connection
     /// supports.
     LocalLength = 1,
-    /// The work request is invalid, or its queue pair does not permit it.
+    /// The work request is invalid, or its queue pair does not permit this kind of request.
     LocalQueuePairOperation = 2,
     /// The work has no right to use its local memory.
     LocalProtection = 4,
@@ -43,8 +43,8 @@ pub enum CompletionStatus {
 }
 
 impl OperationError {
-    /// Returns the status of a completion of this `kind` that failed with this error. For one
-    /// fault, the requester and the receiver may report different statuses.
+    /// Returns the status of a completion of this `kind` that failed with this error. One error has
+    /// different statuses for the requester and for the end with the receive.
     pub const fn status(self, kind: CompletionKind) -> CompletionStatus {
         let is_receive = matches!(kind, CompletionKind::Receive);
         match self {

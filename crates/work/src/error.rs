@@ -9,9 +9,10 @@ use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PostError {
-    /// All places of the queue are in use. A place is in use if it contains a completion that was
-    /// not polled, or if it is reserved for an operation or receive in flight. Unsignalled
-    /// operations with a handle need no place.
+    /// All places of the completion queue are in use. A place is in use if it contains a completion
+    /// that was not polled, or if it is reserved for an operation or receive in flight. An
+    /// unsignalled operation needs no place if it has a handle, because the handle reports its
+    /// result.
     #[error(
         "all {0} places of the completion queue hold completions or are reserved for operations and \
          receives in flight; poll it, wait until some are complete, or make a larger queue"
@@ -33,7 +34,7 @@ pub enum PostError {
         "{0} inline bytes are more than the {INLINE_BYTES_MAX} an operation carries by value; register them"
     )]
     InlineTooLong(u32),
-    /// The address range ends beyond 2^64.
+    /// The range of addresses in the peer's memory ends beyond 2^64.
     #[error(
         "{length} bytes at remote address {address:#x} reach beyond the address space; name bytes of the peer's region"
     )]
@@ -48,14 +49,16 @@ pub enum PostError {
         "an atomic needs an address that is a multiple of 8, not {0:#x}; let words begin at one"
     )]
     Misaligned(u64),
-    /// The connection has reached the maximum number of operations in flight: the part of the
-    /// endpoint's records that one connection may use. Wait for completions.
+    /// The connection has reached its maximum number of operations in flight. The endpoint has a
+    /// fixed number of records for operations, and one connection may use only some of them. Wait
+    /// for completions.
     #[error(
         "{0} operations of the connection are in flight, its share of those of the endpoint; wait for completions"
     )]
     NoOperationLeft(u32),
-    /// The connection has reached the maximum number of scatter/gather lists in use: the part of
-    /// the endpoint's lists that one connection may use. Wait for completions.
+    /// The connection has reached its maximum number of scatter/gather lists in use. The endpoint
+    /// has a fixed number of lists, and one connection may use only some of them. Wait for
+    /// completions.
     #[error(
         "{0} lists of pieces of the connection are in use, its share of those of the endpoint; wait for completions"
     )]
@@ -65,7 +68,7 @@ pub enum PostError {
         "all {0} receives of the connection are posted; wait for messages, or raise `receives_max`"
     )]
     ReceiveQueueFull(u32),
-    /// The request is possible only on a queue pair.
+    /// The request is possible only on a queue pair, and the connection is not one.
     #[error(
         "only queue pairs have this kind of work, and the connection is none; set `Terms::queue_pair` on both sides"
     )]
@@ -73,7 +76,7 @@ pub enum PostError {
     /// The connection takes its receives from a shared queue.
     #[error("the connection takes its receives from a shared queue; post them there")]
     ReceivesShared,
-    /// The peer allows no reads and atomics.
+    /// The peer answers no reads and no atomics on this connection.
     #[error(
         "the peer serves no reads and atomics on this connection; have it grant a read depth above 0"
     )]
@@ -85,9 +88,9 @@ pub enum PostError {
 pub enum AccessFault {
     /// No region of the protection domain has this key.
     Key,
-    /// Part of the range lies outside the region.
+    /// Part of the range of addresses lies outside the region.
     Range,
-    /// The region does not allow this operation.
+    /// The rights of the region do not allow this operation.
     Right,
     /// The address of an atomic is not a multiple of 8.
     Alignment,
@@ -107,14 +110,16 @@ pub enum OperationError {
         "the peer closed the connection before the operation was complete; connect again if that was not meant"
     )]
     ClosedByPeer,
-    /// The peer ended or rejected the connection for another reason. The connection reports the
-    /// reason. For example, another operation failed, and completed with its own error.
+    /// The peer ended or rejected the connection, and this operation was not the cause. For
+    /// example, another operation failed, and completed with its own error. The connection reports
+    /// the cause.
     #[error(
         "the peer ended the connection, for another reason than this operation; the connection says which"
     )]
     EndedByPeer,
-    /// Another thread was inside the engine when the application posted the operation. That thread
-    /// later found that the connection was closed.
+    /// The connection was already closed when the engine took the operation. The post itself
+    /// reported no error, because another thread was inside the engine and took the operation
+    /// later.
     #[error("the connection was closed before the operation could be posted; connect again")]
     NotConnected,
     /// The peer refused the access and closed the connection.
@@ -130,12 +135,12 @@ pub enum OperationError {
         "the local memory of the operation is no longer registered or mapped; keep it until the operation is complete"
     )]
     LocalAccess,
-    /// The message is longer than its receive. The sender of the message and the owner of the
-    /// receive both get this error.
+    /// The message is longer than the receive that it consumed. Both ends get this error: the
+    /// sender for the send, and the receiver for the receive.
     #[error("the message is longer than the receive posted for it; post larger ones, or send less")]
     MessageTooLong,
-    /// No frame reached the peer during the whole silence budget, or no process listens at the
-    /// address of the peer.
+    /// The peer does not answer. Either it was silent for longer than a connection survives (the
+    /// silence budget), or no process listens at its address.
     #[error(
         "the peer is not reached: it was silent for the whole silence budget, or nothing listens at its \
          address any more; is it running?"
@@ -147,14 +152,15 @@ pub enum OperationError {
         "the peer does not know the connection: it restarted, or heard nothing of this side for too long; connect again"
     )]
     PeerRestarted,
-    /// Another thread was inside the engine when the application posted the operation. That thread
-    /// later found that the operation was invalid.
+    /// The operation was invalid. The post itself reported no error, because another thread was
+    /// inside the engine and checked the operation later.
     #[error(
         "the operation could not be posted: its range, length or alignment is impossible; the same call by one thread \
          says which"
     )]
     NotPosted,
-    /// The peer posted no receive for the message within the time limit of the operation.
+    /// The peer posted no receive for the message until the time limit of the operation was
+    /// reached.
     #[error(
         "the peer posted no receive for the message in time; have it post more of them, or wait longer"
     )]
@@ -210,7 +216,8 @@ impl OperationError {
         }
     }
 
-    /// Returns the error with this number, or [`OperationError::Flushed`] if the number is unknown.
+    /// Returns the error with the number `code`, or [`OperationError::Flushed`] if no error has
+    /// that number.
     #[inline]
     pub const fn from_code(code: u8) -> Self {
         match code {

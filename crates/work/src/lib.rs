@@ -1,9 +1,10 @@
-//! The requests of applications and the reports to them, independent of the frame format:
-//! operations and receives, completions and completion queues. The crate does no I/O, reads no
-//! clock and starts no thread.
+//! The operations and receives that applications post, and the completions and completion queues
+//! that report their results. The types are independent of the frame format. The crate does no I/O,
+//! reads no clock and starts no thread.
 //!
-//! The crate does not perform operations. The engine takes an [`Operation`] or a [`Receive`],
-//! performs it, and adds a [`Completion`] to a [`CompletionQueue`] when it is finished.
+//! The crate does not perform operations. The engine takes an [`Operation`] or a [`Receive`] and
+//! performs it. When the work is finished, the engine adds a [`Completion`] to a
+//! [`CompletionQueue`].
 #![forbid(unsafe_code)]
 
 mod completion;

@@ -1,11 +1,12 @@
 //! The limits of this crate, and the reasons for their values.
 
-/// Largest operation, in bytes. Lengths and offsets have 32 bits on the wire, and the limit leaves
-/// one bit unused, so that `offset + length` cannot overflow.
+/// Largest operation, in bytes. Lengths and offsets have 32 bits on the wire. The limit leaves one
+/// of these bits unused, so that the sum of an offset and a length below the limit does not
+/// overflow.
 pub const OPERATION_BYTES_MAX: u32 = 1 << 31;
 
-/// Largest inline payload of an operation, in bytes. With 64 bytes, the record of an operation
-/// fills four cache lines. For larger payloads, registered memory is cheaper.
+/// Largest inline payload of an operation, in bytes. With 64 bytes, the engine's record of an
+/// operation fills four cache lines. For larger payloads, registered memory is faster.
 pub const INLINE_BYTES_MAX: usize = 64;
 
 /// Maximum number of completions in a queue: 16 times the million that large programs request. A
@@ -13,5 +14,5 @@ pub const INLINE_BYTES_MAX: usize = 64;
 pub const COMPLETIONS_MAX: usize = 1 << 24;
 
 /// Maximum number of scatter/gather entries in one operation or receive. Verbs programs request 1
-/// to 30 entries. 32 entries take 768 B.
+/// to 30 entries. A list of 32 entries takes 768 B.
 pub const PIECES_MAX: usize = 32;

@@ -13,14 +13,15 @@ pub struct Operation {
     pub request: Request,
     /// Length in bytes, 0 to 2^31 (8 for atomics).
     pub length: u32,
-    /// The order and the notifications of the operation.
+    /// The order in which the operation is performed, and the notifications about it.
     pub flags: OperationFlags,
     /// 32 bits for the peer, which a message or a write carries. A write with an immediate causes a
     /// notification at the peer.
     pub immediate: Option<u32>,
     /// A value of the caller. The completion returns it.
     pub context: u64,
-    /// Slot of the status table for this operation, if the application has a handle.
+    /// Slot of this operation in the `StatusTable`, if the application has a handle of the
+    /// operation.
     pub status: Option<u32>,
 }
 
@@ -29,7 +30,7 @@ impl Operation {
     /// alignment and local memory.
     ///
     /// # Errors
-    /// [`PostError::TooLong`], [`PostError::InlineTooLong`], [`PostError::RemoteRange`],
+    /// Returns [`PostError::TooLong`], [`PostError::InlineTooLong`], [`PostError::RemoteRange`],
     /// [`PostError::Misaligned`] or [`PostError::LocalAccess`].
     pub fn check(&self, memory: &MemoryAccess<'_>) -> Result<(), PostError> {
         match self.request {
@@ -43,11 +44,11 @@ impl Operation {
     }
 
     /// Checks an operation of a queue pair like [`Operation::check`], but does not check alignment.
-    /// On a queue pair, the peer detects a misaligned atomic. Both ends then report the same errors
-    /// that network adapters report.
+    /// On a queue pair, the peer detects a misaligned atomic, so that both ends report the same
+    /// errors that network adapters report.
     ///
     /// # Errors
-    /// The errors of [`Operation::check`], except [`PostError::Misaligned`].
+    /// Returns the errors of [`Operation::check`], except [`PostError::Misaligned`].
     pub fn check_of_queue_pair(&self, memory: &MemoryAccess<'_>) -> Result<(), PostError> {
         let length = self.length;
         self.check_peer()?;
@@ -87,7 +88,7 @@ impl Operation {
     /// entries of `list`. Ignores the local memory in the request.
     ///
     /// # Errors
-    /// The errors of [`Operation::check`].
+    /// Returns the errors of [`Operation::check`].
     pub fn check_list(
         &self,
         memory: &MemoryAccess<'_>,
@@ -105,7 +106,7 @@ impl Operation {
         Ok(())
     }
 
-    /// Checks the length, and the range of bytes at the peer.
+    /// Checks the length of the operation, and the range of addresses in the peer's memory.
     fn check_peer(&self) -> Result<(), PostError> {
         let length = self.length;
         let check_remote = |address: u64, length: u32| {
@@ -158,35 +159,35 @@ pub enum Request {
     FetchAdd {
         /// Key of the peer's region.
         key: RemoteKey,
-        /// Address, a multiple of 8.
+        /// Address in the peer's memory, a multiple of 8.
         address: u64,
-        /// Number to add, modulo 2^64.
+        /// Number to add. The sum is computed modulo 2^64.
         operand: u64,
-        /// Local memory for the old value; `None` for no such memory. The value is stored before
-        /// the completion is reported.
+        /// Local memory that gets the old value before the completion is reported. `None` if only
+        /// the completion shall report the old value.
         sink: Option<Sink>,
     },
     /// Stores `swap` in 8 bytes of the peer's memory if their value is `compare`.
     CompareSwap {
         /// Key of the peer's region.
         key: RemoteKey,
-        /// Address, a multiple of 8.
+        /// Address in the peer's memory, a multiple of 8.
         address: u64,
         /// Expected value.
         compare: u64,
         /// New value.
         swap: u64,
-        /// Local memory for the old value, as in [`Request::FetchAdd`].
+        /// Local memory that gets the old value, like in [`Request::FetchAdd`].
         sink: Option<Sink>,
     },
-    /// Sends a message to the next receive of the peer.
+    /// Sends a message, which consumes the next receive of the peer.
     Send {
         /// Source of the bytes.
         source: Source,
     },
-    /// Sends a message like [`Request::Send`], and invalidates a key of the peer. After the
-    /// completion of the peer's receive, every access with that key fails. Possible only on queue
-    /// pairs, and without an immediate.
+    /// Sends a message like [`Request::Send`], and invalidates a key of the peer. After the peer's
+    /// receive is complete, every access with that key fails. Possible only on queue pairs. The
+    /// message cannot carry an immediate.
     SendInvalidate {
         /// Source of the bytes.
         source: Source,
@@ -240,7 +241,7 @@ pub struct Sink {
     pub offset: u64,
 }
 
-/// Source of the bytes of a write or send.
+/// The local bytes that a write or send copies to the peer.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     /// Registered memory, which must not change until the operation is complete.
@@ -254,10 +255,11 @@ pub enum Source {
     Inline([u8; INLINE_BYTES_MAX]),
 }
 
-/// The order in which the target places and delivers operations of one connection.
+/// The order in which the bytes of one connection's operations reach the target's memory.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Order {
-    /// The target places bytes in the order in which they arrive (`MultiEdge`'s default).
+    /// The target copies bytes to its memory in the order in which they arrive (`MultiEdge`'s
+    /// default).
     #[default]
     Relaxed,
     /// The order of a reliable connection of verbs. If a thread of the target sees the last byte of
@@ -269,22 +271,26 @@ pub enum Order {
 /// The order and the notifications of an operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OperationFlags {
-    /// Perform the operation only after all earlier operations of this connection (backward fence).
+    /// The target performs this operation only after all earlier operations of this connection
+    /// (backward fence).
     pub fence_before: bool,
-    /// Perform later operations only after this operation (forward fence).
+    /// The target performs later operations of this connection only after this operation (forward
+    /// fence).
     pub fence_after: bool,
-    /// Begin the operation only after all earlier reads and atomics of this connection are complete
-    /// (the fence of verbs). Earlier writes and sends may still be in flight. This fence has no
-    /// effect at the peer.
+    /// This end begins the operation only after all earlier reads and atomics of this connection
+    /// are complete (the fence of verbs). Earlier writes and sends may still be in flight. The peer
+    /// does not learn of this fence.
     pub waits_for_answers: bool,
     /// Relaxed or strict order.
     pub order: Order,
-    /// Wake an application that waits at the peer. The flag has an effect if the peer queues a
-    /// completion: for a message, and for a write with an immediate.
+    /// Asks the peer to wake an application that waits for a completion. The flag has an effect
+    /// only if the peer queues a completion, which it does for messages and for writes with an
+    /// immediate.
     pub notify: bool,
-    /// Queue a completion if the operation succeeds. If the operation fails, a completion is queued
-    /// even without this flag. But for an operation with a slot of the status table, a failure is
-    /// queued only if the queue has room.
+    /// Whether the engine queues a completion if the operation succeeds. If the operation fails,
+    /// the engine queues a completion even without this flag. There is one exception: if an
+    /// operation without this flag has a slot in the status table, its failure is queued only if
+    /// the queue has room.
     pub signalled: bool,
 }
 

@@ -25,15 +25,15 @@ impl Piece {
 /// A scatter/gather list. The bytes of its entries, one after the other, are the bytes of an
 /// operation or a receive.
 ///
-/// The list has at most [`PIECES_MAX`] entries. The total length of the entries is at most that of
-/// the largest operation.
+/// The list has at most [`PIECES_MAX`] entries. The total length of the entries is at most the
+/// length of the largest operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PieceList<'a> {
     pieces: &'a [Piece],
     length: u32,
 }
 
-/// Why entries do not form a valid list.
+/// Why scatter/gather entries do not form a valid list.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PieceListError {
@@ -42,7 +42,7 @@ pub enum PieceListError {
         "{0} pieces are more than an operation is made of ({PIECES_MAX}); post several operations"
     )]
     TooMany(usize),
-    /// The total length of the entries is above that of the largest operation.
+    /// The total length of the entries is above the length of the largest operation.
     #[error(
         "the pieces have {0} bytes together, and an operation carries {OPERATION_BYTES_MAX}; post several"
     )]
@@ -84,9 +84,8 @@ impl<'a> PieceList<'a> {
         self.length
     }
 
-    /// Returns entries for the bytes `[offset, offset + length)` of the list, in order. If the
-    /// range exceeds the list, the last returned entry is at the end of the list. No returned entry
-    /// is empty.
+    /// Returns entries for the bytes `[offset, offset + length)` of the list, in order. The part of
+    /// this range beyond the end of the list is ignored. No returned entry is empty.
     #[inline]
     pub fn cut(&self, offset: u32, length: u32) -> Cut<'a> {
         let inside = self.length.saturating_sub(offset);
@@ -124,11 +123,11 @@ impl StoredPieces {
     }
 }
 
-/// Iterator over the entries for a range of a list, which [`PieceList::cut`] returns.
+/// Iterator that [`PieceList::cut`] returns: the entries for a range of a list.
 #[derive(Clone, Debug)]
 pub struct Cut<'a> {
     pieces: &'a [Piece],
-    /// Number of bytes to skip in the remaining entries before the range begins.
+    /// Number of bytes of the remaining entries that lie before the range.
     skip: u32,
     /// Number of bytes of the range that the iterator has not returned yet.
     left: u32,

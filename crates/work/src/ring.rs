@@ -13,19 +13,19 @@ use crate::completion::WORDS;
 #[cfg(loom)]
 pub(crate) use seen_by_loom::OnceLock;
 
-/// Number of completions in a chunk: 256 × 64 B = 16 KiB. When a queue is filled for the first
-/// time, the thread inside the engine clears one chunk at a time.
+/// Number of completions in a chunk: 256 × 64 B = 16 KiB. A new chunk must be filled with zeros.
+/// With small chunks, the thread inside the engine does this in short steps.
 pub(crate) const CHUNK_SLOTS: u64 = if cfg!(loom) { 1 } else { 256 };
 
 /// Slots for completions. Each completion has a position, which determines its slot.
 ///
 /// One thread writes, and any number of threads read. Each slot has a stamp: the position of its
-/// content plus one. The writer stores the stamp last. So if a thread reads a stamp, the thread
-/// sees the words that belong to it.
+/// completion plus one. The writer stores the stamp last. So a thread that reads a stamp also sees
+/// the words that were written before it.
 ///
 /// The words that a thread has read are valid only if no other thread has polled the completion
-/// after the read began. The queue checks this condition by its head: the position of the oldest
-/// completion that was not polled.
+/// after the read began. The queue checks this condition by its head, which is the position of the
+/// oldest completion that was not polled.
 #[derive(Debug)]
 pub(crate) struct Ring {
     chunks: Box<[OnceLock<Box<[Slot]>>]>,
@@ -46,12 +46,13 @@ struct Slot {
 
 /// The content that a thread reads at a position.
 pub(crate) enum Seen {
-    /// These words. They are valid if no other thread has polled the completion after the read
-    /// began.
+    /// The words at this position. They are valid if no other thread has polled the completion
+    /// after the read began.
     Words([u64; WORDS]),
-    /// No completion was written to this slot yet.
+    /// The completion at this position was not written yet.
     Nothing,
-    /// A newer completion. The completion at this position was already polled.
+    /// The slot contains a newer completion, because the completion at this position was already
+    /// polled.
     Newer,
 }
 
@@ -125,8 +126,8 @@ impl Ring {
     }
 }
 
-/// Replaces the lock of the standard library by a flag that loom models. If a thread finds that the
-/// flag is set, the thread sees the content.
+/// Replaces the `OnceLock` of the standard library, which loom does not model, by one with a flag
+/// that loom models. A thread that finds the flag set also sees the content.
 #[cfg(loom)]
 mod seen_by_loom {
     use loom::sync::atomic::{AtomicBool, Ordering};
@@ -146,7 +147,7 @@ mod seen_by_loom {
             self.is_set.load(Ordering::Acquire).then(|| self.lock.get())?
         }
 
-        /// Only one thread may call this function.
+        /// Only one thread at a time may call this function.
         pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
             let content = self.lock.get_or_init(make);
             self.is_set.store(true, Ordering::Release);

@@ -1,4 +1,5 @@
-//! The progress of operations and receives. Handles read the progress.
+//! The progress of operations and receives. The engine records the progress, and the application
+//! reads it through handles.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -23,7 +24,7 @@ use crate::{OperationError, Wakeups};
 /// The progress of an operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OperationStatus {
-    /// The operation is in flight.
+    /// The operation is not finished.
     Pending {
         /// Number of bytes acknowledged so far. For a read, the number of bytes received so far.
         /// Never decreases.
@@ -42,8 +43,8 @@ pub enum OperationStatus {
 /// Slots by which the engine reports the progress of operations to their handles.
 ///
 /// A slot becomes free when its operation is finished and its handle is dropped. These two events
-/// may happen in any order and on any threads. After its creation, the table does not allocate. It
-/// takes a lock only if a task waits.
+/// may happen in any order and on any threads. After its creation, the table does not allocate
+/// memory. It takes a lock only if a task waits.
 #[derive(Debug)]
 pub struct StatusTable {
     slots: Box<[Slot]>,
@@ -51,10 +52,10 @@ pub struct StatusTable {
     wakeups: Wakeups,
 }
 
-/// The message that arrived for a receive with a slot.
+/// The message that arrived for a receive, if that receive has a slot in the table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Arrival {
-    /// Bytes of the message.
+    /// Length of the message, in bytes.
     pub bytes: u32,
     /// Immediate of the message, if the message has one.
     pub immediate: Option<u32>,
@@ -62,24 +63,26 @@ pub struct Arrival {
 
 #[derive(Debug)]
 struct Slot {
-    /// The bits [`FINISHED`], [`RELEASED`] and [`WATCHED`]. From bit 8 on, the error code.
+    /// The bits [`FINISHED`], [`RELEASED`] and [`WATCHED`]. Bits 8 and above contain the error
+    /// code.
     state: AtomicU32,
     bytes: AtomicU32,
     value: AtomicU64,
-    /// The waiting task, if any. Only the holder of the handle stores a task here.
+    /// The task that waits for the operation, if any. Only the holder of the handle stores a task
+    /// here.
     waker: Mutex<Option<Waker>>,
 }
 
 const FINISHED: u32 = 1;
 const RELEASED: u32 = 2;
-/// Bit of the state: a task waits, or has waited earlier.
+/// Bit of the state. It is set if a task waits or has waited for the operation.
 const WATCHED: u32 = 4;
 const CODE_SHIFT: u32 = 8;
-/// Bit of the value of a receive: the lower half of the value is an immediate.
+/// Bit of the value of a receive. If it is set, the low 32 bits of the value are an immediate.
 const HAS_IMMEDIATE: u64 = 1 << 32;
 
 impl StatusTable {
-    /// Creates a table of `capacity` slots, at least 1.
+    /// Creates a table of `capacity` slots. If `capacity` is 0, the table has one slot.
     pub fn new(capacity: u32) -> Self {
         let capacity = capacity.max(1);
         let free = ArrayQueue::new(capacity as usize);
@@ -90,14 +93,15 @@ impl StatusTable {
         Self { slots: (0..capacity).map(|_| Slot::new()).collect(), free, wakeups: Wakeups::new() }
     }
 
-    /// Returns the list of tasks to wake: tasks that wait for operations in this table, and other
-    /// tasks that the caller adds.
+    /// Returns the list of tasks to wake. The table adds tasks whose operations have finished. The
+    /// caller may add other tasks.
     #[inline]
     pub fn wakeups(&self) -> &Wakeups {
         &self.wakeups
     }
 
-    /// Allocates a slot for a new operation, if one is free.
+    /// Allocates a slot for a new operation, and returns its index. Returns `None` if no slot is
+    /// free.
     pub fn acquire(&self) -> Option<u32> {
         let index = self.free.pop()?;
         let slot = self.slots.get(index as usize)?;
@@ -107,7 +111,8 @@ impl StatusTable {
         Some(index)
     }
 
-    /// Returns the status of the operation in `slot`.
+    /// Returns the status of the operation in `slot`. If the table has no such slot, returns a
+    /// failure.
     pub fn status(&self, slot: u32) -> OperationStatus {
         let Some(slot) = self.slots.get(slot as usize) else {
             return OperationStatus::Failed(OperationError::Flushed);
@@ -139,26 +144,29 @@ impl StatusTable {
         self.slots.get(slot as usize).is_some_and(|slot| slot.watch(waker))
     }
 
-    /// Removes the waiting task, if there is one. Only the holder of the handle may call this
-    /// function.
+    /// Removes the task that waits for the operation in `slot`, if there is one. Only the holder of
+    /// the handle may call this function.
     pub fn forget(&self, slot: u32) {
         if let Some(slot) = self.slots.get(slot as usize) {
             slot.forget_waker();
         }
     }
 
-    /// Releases the slot for the handle: the handle was dropped.
+    /// Records that the handle of the operation in the slot `index` was dropped. If the operation
+    /// is finished, frees the slot.
     pub fn release(&self, index: u32) {
         self.forget(index);
         self.finish_or_release(index, RELEASED);
     }
 
-    /// Releases the slot for an operation that was never posted.
+    /// Records that the operation in `slot` was never posted. If the handle was dropped, frees the
+    /// slot.
     pub fn cancel(&self, slot: u32) {
         self.finish_or_release(slot, FINISHED);
     }
 
-    /// Finishes an operation with this error, because the engine never accepted the operation.
+    /// Finishes the operation in `slot` with this error. Used for operations that the engine never
+    /// accepted.
     pub fn fail(&self, slot: u32, error: OperationError) {
         self.finish(slot, Err(error));
     }
@@ -170,7 +178,8 @@ impl StatusTable {
         }
     }
 
-    /// Finishes the operation in `slot`. For an atomic, the result is the old value of the memory.
+    /// Finishes the operation in the slot `index`. For an atomic, the result is the old value of
+    /// the memory.
     pub fn finish(&self, index: u32, result: Result<u64, OperationError>) {
         let Some(slot) = self.slots.get(index as usize) else { return };
         let code = match result {
@@ -227,26 +236,26 @@ impl Slot {
         if before & FINISHED == 0 || cfg!(loom_mutation) {
             return true;
         }
-        // The thread that finished the operation either did not see this task or has already woken
-        // it.
+        // The operation finished before the task was registered. The thread that finished it either
+        // did not see this task or has already woken it. So this function removes the task.
         self.forget_waker();
         false
     }
 
-    /// Sets bits of the state. Returns the previous state. If this call finished the operation,
-    /// also returns the task to wake.
+    /// Sets bits of the state, and returns the previous state. If the bits include `FINISHED` and
+    /// a task waits, also removes and returns that task, and the caller must wake it.
     ///
-    /// If this thread is delayed between its two steps, the slot may have a new user, and the
-    /// returned task may belong to that user. The task then wakes up without a reason and waits
-    /// again.
+    /// This function first sets the bits and then removes the task. If the thread is delayed
+    /// between these two steps, the slot may already belong to another operation, and the returned
+    /// task may wait for that operation. Such a task wakes up too early, and waits again.
     fn end(&self, bits: u32) -> (u32, Option<Waker>) {
         let before = self.state.fetch_or(bits, Ordering::AcqRel);
         let ends = bits & FINISHED != 0 && before & WATCHED != 0;
         (before, if ends { self.take_waker() } else { None })
     }
 
-    /// Drops the task. Call this function before the handle is released, because after that the
-    /// slot may have another user.
+    /// Drops the waiting task. The caller must call this function before it releases the handle,
+    /// because after that the slot may belong to another operation.
     fn forget_waker(&self) {
         if self.state.load(Ordering::Acquire) & WATCHED != 0 {
             drop(self.take_waker());

@@ -42,7 +42,8 @@ impl Wakeups {
         self.has_any.store(true, Ordering::Release);
     }
 
-    /// Returns whether there are tasks to wake. A thread that has added a task sees that task.
+    /// Returns whether there are tasks to wake. A task that another thread has just added may be
+    /// missed, but not a task that the calling thread has added.
     #[inline]
     pub fn has_any(&self) -> bool {
         self.has_any.load(Ordering::Relaxed)
@@ -64,5 +65,5 @@ impl Wakeups {
     }
 }
 
-/// Number of tasks for which the list allocates memory at the start.
+/// Number of tasks for which the list allocates memory when it is created.
 const EXPECTED: usize = 64;

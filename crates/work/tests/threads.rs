@@ -1,5 +1,5 @@
-//! Several threads use one completion queue. The loom models cover every interleaving, but only for
-//! a few steps. These tests run many steps.
+//! Several threads use one completion queue. The models that run under loom cover every
+//! interleaving of threads, but only for a few steps. These tests run many steps.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -18,23 +18,23 @@ pub(super) unsafe fn of_c(address: *const sockaddr) -> Result<Option<SocketAddr>
     // SAFETY: the caller meets the requirements of this function.
     match c_int_of(unsafe { (*address).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: the caller meets the requirements of this function. Programs may not align
-            // the address, so the read needs no alignment.
+            // SAFETY: the caller meets the requirements of this function. The address may be
+            // unaligned, and this read needs no alignment.
             let v4 = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
             Ok(Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into()))
         }
         libc::AF_INET6 => {
-            // SAFETY: the caller meets the requirements of this function. The read needs no
-            // alignment.
+            // SAFETY: the caller meets the requirements of this function. The address may be
+            // unaligned, and this read needs no alignment.
             let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             let port = u16::from_be(v6.sin6_port);
             Ok(Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into()))
         }
-        // Programs leave this family in an address that they do not set.
+        // An address that a program has not set has this family.
         libc::AF_UNSPEC => Ok(None),
-        // librdmacm without `AF_IB` also rejects other families.
+        // `librdmacm` without support for `AF_IB` also rejects all other families.
         other => Err(Error::Invalid(format!("addresses of family {other}"))),
     }
 }

@@ -123,7 +123,8 @@ pub(crate) unsafe extern "C" fn rdma_accept(
             let ours = ours(id)?;
             ours.id.accept(&AcceptOptions { options, queue_key: None })?;
             set_state(id, STATE_SENDING);
-            // When a datagram id has accepted a request, it gets no event.
+            // Do not wait for an event of a datagram id, because a datagram id gets no event after
+            // it has accepted a request.
             if ours.id.service() != QueuePairType::Datagram {
                 complete(id)?;
             }
@@ -179,8 +180,9 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// Implements `rdma_notify`. Only checks the id, because no message can arrive before the program
-/// reads the event of its connection.
+/// Implements `rdma_notify`. Programs call this function when a message has arrived before the
+/// event that reports the connection. This library needs no such call, so the function only checks
+/// the id.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the function's manual page.

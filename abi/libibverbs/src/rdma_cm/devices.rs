@@ -23,15 +23,16 @@ pub(super) struct Shared {
 struct Slot {
     managed: ManagedDevice,
     context: *mut ibv_context,
-    /// Address of the protection domain for ids for which the program passes no domain. 0 until an
-    /// id needs this domain.
+    /// Address of the protection domain for those ids for which the program passes no domain. 0
+    /// until an id needs this domain.
     domain: Mutex<usize>,
 }
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 
-/// Returns the state that all ids of this process share. The library never frees this state. After
-/// a fork, the child must not free it, because a thread of the parent may have been using it.
+/// Returns the state that all ids of this process share. The library never frees this state. In
+/// particular, a forked child must not free the state of its parent, because a thread of the parent
+/// may have been using it during the fork.
 pub(super) fn shared() -> Result<&'static Shared, Error> {
     let process = std::process::id();
     let known = SHARED.load(Ordering::Acquire);
@@ -56,7 +57,8 @@ pub(super) fn shared() -> Result<&'static Shared, Error> {
     let fresh = Box::into_raw(Box::new(Shared { process, host, slots }));
     let stored = SHARED.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
     // If another thread has stored its state first, use that state. The state created here stays
-    // unused. SAFETY: the library frees neither of the two states.
+    // unused.
+    // SAFETY: the library frees neither of the two states.
     Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
 }
 
@@ -66,7 +68,8 @@ impl Shared {
         slot.ok_or_else(|| Error::NoDevice("the device belongs to the parent process".into()))
     }
 
-    /// Returns the open device and its protection domain.
+    /// Returns the C structure of the open device, and the address of its protection domain for
+    /// ids.
     pub(super) fn open(
         &self,
         device: &Arc<Device>,
@@ -85,7 +88,7 @@ impl Shared {
     }
 }
 
-/// Implements `rdma_get_devices`. If the program frees the list, the devices stay open.
+/// Implements `rdma_get_devices`. When the program frees the list, the devices stay open.
 ///
 /// # Safety
 /// `count` must be null or writable.

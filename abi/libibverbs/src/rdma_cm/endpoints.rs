@@ -1,5 +1,5 @@
-//! Ids whose calls block. Programs create them from the result of
-//! [`rdma_getaddrinfo`](super::resolution).
+//! Ids with which calls block until their event has arrived. Programs create such ids from the
+//! result of [`rdma_getaddrinfo`](super::resolution).
 
 use std::ffi::c_int;
 use std::ptr;
@@ -152,8 +152,8 @@ pub(crate) unsafe extern "C" fn rdma_get_request(
     })
 }
 
-/// Moves the id of a request to a channel of its own. Creates its queue pair with the attributes
-/// that the program has passed for the listener.
+/// Moves the id of a request to a channel of its own. If the program has passed attributes for
+/// queue pairs with the listener, creates the queue pair of the id.
 unsafe fn take_over(
     listener: *mut rdma_cm_id,
     asked: *mut rdma_cm_id,

@@ -2,9 +2,9 @@
 //!
 //! `rping` and similar programs end in this way: one thread calls `rdma_get_cm_event` in a loop,
 //! and the main thread destroys the channel and exits. With a kernel device, the loop is inside a
-//! system call at that moment, and stays there until the process exits. With this library, the loop
-//! may be between two calls. If its next call returned an error, the program would end with a
-//! failure. The call therefore blocks until the process exits.
+//! system call when the channel is destroyed, and stays there until the process exits. With this
+//! library, the loop may be between two calls. If its next call returned an error, the program
+//! would end with a failure. Therefore that call blocks until the process exits.
 
 use std::cell::Cell;
 use std::ptr;
@@ -15,8 +15,8 @@ use crate::failure::say;
 use verbs_edge::LogLevel;
 
 thread_local! {
-    /// The channel from which this thread has got its last event. Null if the thread does not block
-    /// for events.
+    /// The channel from which this thread has got its last event. Null if the thread has got no
+    /// event, or if that channel was non-blocking.
     static CHANNEL: Cell<*const rdma_event_channel> = const { Cell::new(ptr::null()) };
 }
 
@@ -36,13 +36,14 @@ pub(super) fn on_destroy(channel: *const rdma_event_channel) {
     }
 }
 
-/// Returns whether the calling thread waits for events of `channel` in a loop.
+/// Returns whether the calling thread has got its last event from `channel`. Such a thread probably
+/// waits for events in a loop.
 pub(super) fn takes_events_of(channel: *const rdma_event_channel) -> bool {
     !channel.is_null() && CHANNEL.get() == channel
 }
 
-/// Blocks the calling thread until the process exits. Another thread has destroyed the thread's
-/// channel.
+/// Blocks the calling thread until the process exits, because another thread has destroyed the
+/// channel from which this thread gets events.
 pub(super) fn wait_for_exit() -> ! {
     say(
         LogLevel::Info,

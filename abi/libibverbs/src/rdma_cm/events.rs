@@ -32,8 +32,8 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
         if event.is_null() {
             return invalid("the pointer for the event is null");
         }
-        // SAFETY: the caller meets the requirements of this function. After a channel is destroyed,
-        // its shell is kept.
+        // SAFETY: the caller meets the requirements of this function. The memory of a destroyed
+        // channel is kept for some time, so it may be read.
         let exists = unsafe { Channel::ours(channel, "channel") }.is_ok();
         if !exists && event_loop::takes_events_of(channel) {
             event_loop::wait_for_exit();
@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> 
     })
 }
 
-/// Waits for the next event of a channel. Updates the C structure of the event's id.
+/// Waits for the next event of a channel and returns it. Updates the C structure of the event's id.
 ///
 /// # Safety
 /// The channel must be null or valid.
@@ -149,7 +149,8 @@ unsafe fn show(id: *mut rdma_cm_id, kind: EventKind) -> Result<(), Error> {
     }
 }
 
-/// Stores the state of the queue pair in its C structure. Programs read the state there.
+/// Stores `state` in the C structure of the id's queue pair, where programs read it. Does nothing
+/// if the id has no queue pair, or if the queue pair carries datagrams.
 ///
 /// # Safety
 /// This library must have created the id.
@@ -200,8 +201,8 @@ fn param_of(event: &Event) -> rdma_event_param {
         },
         Details::None => {
             // Fill in both variants of the union, because a program may read the private data from
-            // either of them. SAFETY: all fields are numbers or pointers, for which zero is a valid
-            // value.
+            // either variant.
+            // SAFETY: all fields are numbers or pointers, for which zero is a valid value.
             let mut param: rdma_event_param = unsafe { std::mem::zeroed() };
             param.conn.private_data = data;
             param.conn.private_data_len = len;

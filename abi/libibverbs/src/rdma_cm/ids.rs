@@ -34,21 +34,23 @@ pub(super) struct Ours {
     state: Mutex<Own>,
 }
 
-/// State of an id that calls of the program change.
+/// The part of an id's state that calls of the program change.
 pub(super) struct Own {
-    /// Whether calls block until their event has arrived. Such an id has its own channel.
+    /// Whether calls with this id block until their event has arrived. Such an id has its own
+    /// channel.
     pub(super) is_synchronous: bool,
-    /// The attributes for queue pairs of accepted connections. `rdma_create_ep` stores them for a
-    /// listener.
+    /// Of a listener: the attributes for the queue pairs of accepted connections. `rdma_create_ep`
+    /// stores them.
     pub(super) pair: Option<ibv_qp_init_attr>,
     path: Box<ibv_sa_path_rec>,
-    /// Whether the library has created the completion queue for sends. `has_receive_queue` says the
-    /// same about the completion queue for receives.
+    /// Whether the library has created the completion queue for sends. `has_receive_queue` is true
+    /// if the library has created the completion queue for receives.
     pub(super) has_send_queue: bool,
     pub(super) has_receive_queue: bool,
 }
 
-// SAFETY: the pointers in this structure come from the program. Only calls of the program use them.
+// SAFETY: the pointers in this structure come from the program. The library uses them only in calls
+// of the program.
 unsafe impl Send for Own {}
 
 impl Ours {
@@ -67,8 +69,8 @@ impl Ours {
 /// The id must be null, or this library must have created it. It must not be destroyed while the
 /// result is used.
 pub(super) unsafe fn ours<'a>(id: *const rdma_cm_id) -> Result<&'a Ours, Error> {
-    // If `rdma_create_id` has failed, some programs pass an uninitialised pointer. A misaligned
-    // pointer is certainly not an id.
+    // If `rdma_create_id` has failed, some programs pass an uninitialised pointer. Reject it at
+    // least if it is misaligned, because no id is misaligned.
     if !id.is_aligned() {
         return invalid("the id is misaligned: rdma_create_id did not create it");
     }
@@ -80,8 +82,8 @@ pub(super) unsafe fn ours<'a>(id: *const rdma_cm_id) -> Result<&'a Ours, Error> 
 #[unsafe(export_name = "ethernot_rdma_create_event_channel")]
 pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     pointer("rdma_create_event_channel", || {
-        // If there is no device, this call fails. Programs rely on this to find out whether there
-        // are devices.
+        // This call must fail if there is no device, because programs use it to find out whether
+        // there are devices.
         make_channel()
     })
 }
@@ -207,7 +209,7 @@ pub(super) fn name(
     made
 }
 
-/// Copies the addresses and the device of an id to its C structure, if they are known.
+/// Copies the addresses and the device of an id, if they are known, to the C structure of the id.
 ///
 /// # Safety
 /// This library must have created the id.
@@ -259,8 +261,8 @@ pub(super) unsafe fn show_path(id: *mut rdma_cm_id) -> Result<(), Error> {
     Ok(())
 }
 
-/// Implements `rdma_destroy_id`. Blocks until the program has acknowledged all events of the id
-/// that it has read.
+/// Implements `rdma_destroy_id`. Blocks until the program has acknowledged every event of the id
+/// that the program has read.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the function's manual page.
@@ -310,8 +312,8 @@ pub(super) unsafe fn release_event(id: *mut rdma_cm_id) {
     }
 }
 
-/// Waits for the next event of an id whose calls block, and returns the outcome. Does nothing if
-/// the calls of the id do not block.
+/// If calls with the id block, waits for the next event of the id. Returns an error if the event
+/// reports a failure.
 ///
 /// # Safety
 /// This library must have created the id.
@@ -340,8 +342,8 @@ pub(super) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
     Err(Error::System { what: "waiting for the outcome of the call".into(), number })
 }
 
-/// Implements `rdma_migrate_id`. Blocks until the program has acknowledged all events of the id
-/// that it has read.
+/// Implements `rdma_migrate_id`. Blocks until the program has acknowledged every event of the id
+/// that the program has read.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the function's manual page.
@@ -372,8 +374,9 @@ pub(super) unsafe fn migrate(
     let is_synchronous = channel.is_null();
     let channel = if is_synchronous { make_channel()? } else { channel };
     if was_synchronous {
-        // SAFETY: the caller meets the requirements of this function. `migrate` waits until this
-        // event is acknowledged, and no other thread could acknowledge it.
+        // Acknowledge the event here, because `migrate` below waits until the event is
+        // acknowledged, and no other code does this.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { release_event(id) };
     }
     // SAFETY: the caller guarantees the channel, or it was created just above.
@@ -467,7 +470,7 @@ fn path() -> ibv_sa_path_rec {
     }
 }
 
-/// Key of the default partition. Every port is a member of this partition.
+/// Partition key of the default partition, of which every port is a member.
 const DEFAULT_PARTITION: u16 = 0xffff;
 
 /// Values of `IBV_QPT_RC`, `IBV_QPT_UC` and `IBV_QPT_UD`.

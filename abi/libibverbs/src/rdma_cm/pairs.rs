@@ -39,7 +39,8 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     })
 }
 
-/// Creates the queue pair of an id. If the id has no completion queues, creates them too.
+/// Creates the queue pair of an id. If the program passes no completion queue for sends or
+/// receives, creates this queue too.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the manual page of `rdma_create_qp`.
@@ -174,14 +175,14 @@ unsafe fn create_with(
     unsafe {
         (*made).state = if (*made).qp_type == TYPE_DATAGRAM { STATE_SENDING } else { STATE_INIT };
         (*id).qp = made;
-        // Do not store the program's shared receive queue in the id. The library destroys the queue
-        // in the id together with the id, but this one belongs to the program.
+        // Do not store the program's shared receive queue in the id. The library destroys a queue
+        // that is stored in the id, but this queue belongs to the program.
         ((*id).send_cq, (*id).recv_cq) = (send_queue, receive_queue);
     }
     Ok(())
 }
 
-/// Creates a completion queue with a channel of its own for the id.
+/// Creates a completion queue for the id, with a completion channel of its own.
 unsafe fn make_queue(
     id: *mut rdma_cm_id,
     is_send: bool,
@@ -218,8 +219,8 @@ unsafe fn make_queue(
     Ok(queue)
 }
 
-/// Destroys the completion queues that the library has created for the id. Removes the program's
-/// completion queues from the id, without destroying them.
+/// Removes the completion queues from the id. Destroys those that the library has created, but not
+/// those of the program.
 unsafe fn destroy_queues(id: *mut rdma_cm_id) {
     // SAFETY: the caller meets the requirements of this function.
     let Ok(ours) = (unsafe { ours(id) }) else { return };

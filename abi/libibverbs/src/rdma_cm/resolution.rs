@@ -1,4 +1,4 @@
-//! `rdma_getaddrinfo`: asks the system's resolver for addresses, and returns the addresses in the
+//! `rdma_getaddrinfo`: resolves names with the system's resolver, and returns the addresses in the
 //! form that ids need.
 
 use std::ffi::{c_char, c_int};
@@ -14,7 +14,8 @@ use super::ids::{TYPE_DATAGRAM, TYPE_RELIABLE};
 use super::layout::rdma_addrinfo;
 use crate::failure::{invalid, number};
 
-/// Implements `rdma_getaddrinfo`. Returns the result of the system's resolver, or -1.
+/// Implements `rdma_getaddrinfo`. Returns 0 on success, the error code of the system's resolver
+/// (`EAI_...`) if the resolver fails, and -1 on any other error.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the function's manual page.
@@ -68,7 +69,8 @@ unsafe fn find(
     if code != 0 {
         return Ok(code);
     }
-    // SAFETY: `getaddrinfo` returned the list above. As in librdmacm, only its first entry is used.
+    // Like librdmacm, use only the first entry of the list.
+    // SAFETY: `getaddrinfo` returned this list above.
     let first = unsafe { list.as_ref() }.map(|first| (first.ai_addr, first.ai_canonname));
     let made = match first {
         // SAFETY: the entry belongs to the list that `getaddrinfo` returned.
@@ -109,8 +111,8 @@ impl Wanted {
         }
     }
 
-    /// Returns a result. The address of one side comes from the resolver; the address of the other
-    /// side comes from the hints.
+    /// Returns a result. For a listener, `address` from the resolver becomes the source address;
+    /// otherwise it becomes the destination address. The other address comes from the hints.
     unsafe fn make(
         &self,
         address: *const sockaddr,
@@ -133,7 +135,7 @@ impl Wanted {
         }
     }
 
-    /// Returns a result whose addresses come from the hints.
+    /// Returns a result with both addresses from the hints.
     unsafe fn copy(&self, hints: Option<&rdma_addrinfo>) -> Result<*mut rdma_addrinfo, Error> {
         let Some(hints) = hints else { return invalid("there are no hints") };
         // SAFETY: the caller meets the requirements of this function.
@@ -199,8 +201,8 @@ fn allocated_address(address: SocketAddr) -> *mut sockaddr {
     allocated(storage(Some(address))).cast()
 }
 
-/// Frees the memory to which the fields of `found` point. Does not free `found` itself and the next
-/// entry.
+/// Frees the memory to which the fields of `found` point, except the next entry. Does not free
+/// `found` itself.
 ///
 /// # Safety
 /// All pointers of `found` must be null or come from the C library's allocator. After this call,
@@ -217,9 +219,9 @@ unsafe fn free_what_it_holds(found: &rdma_addrinfo) {
     }
 }
 
-/// Implements `rdma_freeaddrinfo`. Frees every part with the C library's allocator. Some programs,
-/// such as libfabric, build such lists with `malloc`, or replace parts of a list from
-/// `rdma_getaddrinfo`.
+/// Implements `rdma_freeaddrinfo`. Frees every part of the list with the C library's allocator,
+/// because some programs, such as libfabric, build such lists with `malloc`, or replace parts of a
+/// list from `rdma_getaddrinfo`.
 ///
 /// # Safety
 /// All pointers in the list must be null or come from the C library's allocator.
@@ -237,8 +239,8 @@ pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(found: *mut rdma_addrinfo) {
     }
 }
 
-/// Value of `AF_IB`. If a program asks for this family, the request to the system's resolver
-/// specifies no family, as in librdmacm.
+/// Value of `AF_IB`. If a program asks for this family, the library asks the system's resolver for
+/// addresses of any family, like librdmacm does.
 const FAMILY_IB: c_int = 27;
 
 /// Values of `RAI_PASSIVE` and `RAI_NUMERICHOST`.

@@ -1,13 +1,14 @@
 //! `rsocket` and the calls that belong to it, implemented with kernel sockets.
 //!
-//! Programs use `rsocket` for streams and datagrams. The kernel provides both, with descriptors
-//! that programs can poll. Each call is therefore forwarded to the socket call whose name lacks the
-//! `r`.
+//! Programs use `rsocket` for streams and datagrams. The kernel's sockets provide both, with
+//! descriptors that programs can poll. So the library forwards each call to the socket call whose
+//! name lacks the `r`.
 //!
 //! Kernel sockets have no remote writes to mapped memory (`riomap`, `riounmap` and `riowrite`). For
 //! these calls, the library uses a queue pair in addition to the socket. The queue pair exists only
-//! if the program sets `RDMA_IOMAPSIZE`. The bytes of a `riowrite` are placed before the bytes of
-//! all later sends, because a send waits for the completion of the write.
+//! if the program sets `RDMA_IOMAPSIZE`. The bytes of a `riowrite` are in the peer's memory before
+//! the bytes of all later sends arrive, because each send first waits for the completion of earlier
+//! writes.
 
 mod mappings;
 mod meeting;
@@ -74,8 +75,8 @@ forwards! {
     ) -> c_int;
 }
 
-/// Defines calls that send. Before it sends, each call waits until the peer has placed earlier
-/// writes to mapped memory.
+/// Defines calls that send. Each call first waits until earlier writes to mapped memory are in the
+/// peer's memory, and then sends.
 macro_rules! sends {
     ($($name:literal $function:ident = $call:ident($($argument:ident: $kind:ty),*), $flags:expr;)*) => {
         $(
@@ -182,8 +183,8 @@ pub(crate) extern "C" fn rclose(socket: c_int) -> c_int {
     unsafe { libc::close(socket) }
 }
 
-/// Implements `rsetsockopt`. Of the options of level `SOL_RDMA`, only the number of mappings has an
-/// effect.
+/// Implements `rsetsockopt`. Of the options of level `SOL_RDMA`, only `RDMA_IOMAPSIZE`, the number
+/// of mappings, has an effect.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the manual page of `setsockopt`.
@@ -256,7 +257,8 @@ pub(crate) extern "C" fn riomap(
     _flags: c_int,
     offset: off_t,
 ) -> off_t {
-    // After this call, peers may write to the mapped memory, so expose its address.
+    // After this call, peers may write to the mapped memory, so expose the provenance of its
+    // address.
     let address = buffer.expose_provenance();
     signed("riomap", || mappings::map(socket, address, len, protection, offset))
 }
@@ -288,7 +290,7 @@ pub(crate) unsafe extern "C" fn riowrite(
     written as ssize_t
 }
 
-/// Returns an address of a socket. `call` is `getsockname` or `getpeername`.
+/// Returns the address that `call` reports for a socket. `call` is `getsockname` or `getpeername`.
 fn address_of(
     socket: c_int,
     call: unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,

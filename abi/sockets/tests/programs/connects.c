@@ -15,7 +15,7 @@ int main(void) {
         printf("first %d %s\n", result, result == 0 ? "" : strerror(errno));
         struct pollfd entry = {fd, POLLOUT, 0};
         CHECK(poll(&entry, 1, 5000) == 1);
-        /* Wait, because the accepting side begins to move at once. */
+        /* Wait, because the accepting side begins to move the connection at once. */
         usleep(300000);
         result = connect(fd, (struct sockaddr *)&address, length);
         printf("second %d %s\n", result, result == 0 ? "" : strerror(errno));

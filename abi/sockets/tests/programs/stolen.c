@@ -1,6 +1,6 @@
-/* A thread waits for bytes of a connection. Another thread closes its descriptor number, and the
- * next connection gets that number. The first thread may get bytes of the first connection or an
- * error. It must get no bytes of the next connection. */
+/* A thread waits for bytes of a connection. Another thread closes the descriptor number of this
+ * connection, and the next connection gets the same number. The first thread may get bytes of the
+ * first connection or an error, but no bytes of the next connection. */
 #include "pair.h"
 #include <pthread.h>
 

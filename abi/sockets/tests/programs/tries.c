@@ -1,5 +1,5 @@
-/* A program tries to execute programs that do not exist, and continues. Then it executes a
- * program that exists. */
+/* Tries to execute programs that do not exist, and continues to use its connection. Then executes
+ * a program that exists. */
 #include "pair.h"
 #include <sys/stat.h>
 

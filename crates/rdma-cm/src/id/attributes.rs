@@ -1,4 +1,4 @@
-//! Attributes with which an id connects its queue pair.
+//! The attributes that an id sets when it connects its queue pair.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ impl Id {
     /// Returns the attributes with which to move a queue pair of this id to INIT, RTR or RTS.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the device or the peer is not known yet.
+    /// Returns [`Error::Invalid`] if the device or the peer is not known yet.
     pub fn modification(&self, to: QueuePairState) -> Result<Modification, Error> {
         let inner = self.lock();
         let Some(ManagedDevice { device, .. }) = &inner.device else {
@@ -40,8 +40,8 @@ impl Id {
     /// queue pair to INIT.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if the id already has a queue pair, or has no device.
-    /// * The errors of the queue pair.
+    /// * Returns [`Error::Invalid`] if the id already has a queue pair, or has no device.
+    /// * Returns the errors of the queue pair.
     pub fn take_queue_pair(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
         if self.queue_pair().is_some() {
             return Err(Error::Invalid("the id has a queue pair".into()));
@@ -79,13 +79,14 @@ impl Id {
     /// If the id has a queue pair, moves it to ERR, so that its work is flushed.
     pub(super) fn fail_queue_pair(&self) {
         if let Some(queue_pair) = self.queue_pair() {
-            // This fails if the queue pair is destroyed, or if it belongs to a parent process.
+            // This fails if the queue pair is destroyed, or if it belongs to a parent process. In
+            // both cases, this process has no work to flush.
             let _gone = queue_pair.modify(&change(QueuePairState::Error, Mask::NONE));
         }
     }
 
-    /// Moves a queue pair to RTR and then to RTS. If `is_met` is true, the wire need not connect:
-    /// it is already connected, or it will take over a connection.
+    /// Moves a queue pair to RTR and then to RTS. If `is_met` is true, the wire need not connect
+    /// the queue pair, because the queue pair is already connected or will take over a connection.
     pub(super) fn pass_to_sending(
         &self,
         queue_pair: &QueuePair,
@@ -113,7 +114,7 @@ impl Inner {
         let (device, local) = (&self.device.as_ref()?.device, self.local?);
         let wanted = Gid::of(local.ip().to_canonical());
         let gids = device.provider().gids();
-        // Loopback addresses are not in the table. For such an address, use an entry of the same
+        // Loopback addresses are not in the table. For a loopback address, use an entry of the same
         // address family.
         let alike = |gid: Gid| gid.address().is_ipv4() == local.is_ipv4();
         let entry = gids
@@ -124,8 +125,8 @@ impl Inner {
         Some((entry.gid, entry.index as u8))
     }
 
-    /// Returns the RNR timer code. It stands for the time after which the peer may retry if no
-    /// receive is posted.
+    /// Returns the RNR timer code. The code stands for the time after which the peer may retransmit
+    /// a message for which this side had no receive posted.
     pub(super) fn not_ready_timer(&self) -> u8 {
         self.options.not_ready_timer.unwrap_or(NOT_READY_TIMER)
     }
@@ -209,7 +210,8 @@ fn change(to: QueuePairState, mask: Mask) -> Modification {
     }
 }
 
-/// Access that peers with valid keys have: local write, remote write, remote read and atomics.
+/// Access flags of the queue pair: local write, remote write, remote read and atomics. Peers need
+/// valid keys as well.
 const ACCESS: u32 = 0xf;
 
 /// Timeout code of a queue pair if the program sets none. One attempt then lasts about a second.

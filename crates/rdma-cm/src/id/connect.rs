@@ -23,20 +23,20 @@ pub struct ConnectOptions {
     pub initiator_depth: Option<u8>,
     /// Whether this side offers end-to-end flow control.
     pub flow_control: bool,
-    /// Number of times that this side retries a request that gets no answer.
+    /// Number of times that this side retransmits a request which gets no answer.
     pub retries: u8,
-    /// Number of times that the peer retries a request if this side has no receive posted.
+    /// Number of times that the peer retransmits a message for which this side has no receive
+    /// posted.
     pub not_ready_retries: u8,
-    /// Used if the id has no queue pair, because the program connects the queue pair itself:
-    /// whether its receives are shared, and its number.
+    /// Properties of a queue pair that the program connects itself: whether it uses a shared
+    /// receive queue, and its number. Used only if the id has no queue pair.
     pub external: (bool, u32),
 }
 
 /// Parameters of an acceptance.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptOptions {
-    /// The parameters of the acceptance, like those of a request. `None` stands for the parameters
-    /// that the peer asked for.
+    /// The parameters of the connection. `None` stands for the parameters that the peer asked for.
     pub options: Option<ConnectOptions>,
     /// Queue key for datagrams. `None` stands for [`QUEUE_KEY`].
     pub queue_key: Option<u32>,
@@ -46,7 +46,7 @@ impl Id {
     /// Sends a connection request. Later events report the outcome.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the route is not resolved, or if the private data is too long.
+    /// Returns [`Error::Invalid`] if the route is not resolved, or if the private data is too long.
     pub fn connect(&self, options: &ConnectOptions) -> Result<(), Error> {
         check_private(&options.private_data, self.private_limits().request)?;
         let queue_pair = self.connected_queue_pair();
@@ -94,11 +94,12 @@ impl Id {
         }
     }
 
-    /// Accepts a request. A requester must not call this. To confirm that its queue pair is
-    /// connected, it calls [`Id::establish`].
+    /// Accepts a request. Only the responder calls this. The requester calls [`Id::establish`]
+    /// instead.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the request no longer exists, or if the private data is too long.
+    /// Returns [`Error::Invalid`] if the request no longer exists, or if the private data is too
+    /// long.
     pub fn accept(&self, accept: &AcceptOptions) -> Result<(), Error> {
         let said = accept.options.clone().unwrap_or_default();
         check_private(&said.private_data, self.private_limits().reply)?;
@@ -143,7 +144,7 @@ impl Id {
     /// Rejects the peer's request, or the peer's acceptance of this side's request.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no request, or if the private data is too long.
+    /// Returns [`Error::Invalid`] if there is no request, or if the private data is too long.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
         check_private(private_data, self.private_limits().refusal)?;
         {
@@ -165,8 +166,8 @@ impl Id {
     /// pair itself.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the peer has not accepted. Also if the id has a queue pair, because
-    /// the id then connects it.
+    /// Returns [`Error::Invalid`] if the peer has not accepted. Also returns [`Error::Invalid`] if
+    /// the id has a queue pair, because the id connects that queue pair.
     pub fn establish(&self) -> Result<(), Error> {
         let mut inner = self.lock();
         inner.check("establishing", |state| state == State::Answered)?;
@@ -181,7 +182,7 @@ impl Id {
     /// connection has ended.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the id was never connected.
+    /// Returns [`Error::Invalid`] if the id was never connected.
     pub fn disconnect(&self) -> Result<(), Error> {
         {
             let inner = self.lock();
@@ -208,7 +209,8 @@ impl Id {
 }
 
 impl Inner {
-    /// Stores the parameters of the queue pair that will be connected.
+    /// Stores the number and the queue key of the queue pair that will be connected, and whether
+    /// its receives are shared.
     fn take_numbers(&mut self, options: &ConnectOptions, queue_key: u32) {
         (self.own.is_shared, self.own.number) = match &self.queue_pair {
             Some(queue_pair) => (queue_pair.shared_queue().is_some(), queue_pair.number()),
@@ -217,8 +219,8 @@ impl Inner {
         self.own.queue_key = Some(self.own.queue_key.unwrap_or(queue_key));
     }
 
-    /// Decides the parameters of an accepted connection. If the program sets a parameter, uses it;
-    /// otherwise uses the peer's.
+    /// Decides the parameters of an accepted connection. If the program sets a parameter, uses that
+    /// value. Otherwise uses the value that the peer asked for.
     fn agree(&mut self, options: Option<&ConnectOptions>) {
         let max =
             self.device.as_ref().map_or(0, |managed| managed.device.attributes().read_depth_max);
@@ -235,7 +237,7 @@ impl Inner {
         }
     }
 
-    /// Returns the parameters of this side that the peer needs.
+    /// Returns the parameters of this side, to be sent to the peer.
     fn end(&self, gid: verbs::Gid, service: QueuePairType, options: &ConnectOptions) -> End {
         let Own { number, psn, responder_resources, initiator_depth, is_shared, .. } = self.own;
         End {

@@ -10,13 +10,14 @@ use crate::event::{DatagramDetails, Details, Event, EventKind};
 use crate::status::status_of;
 
 impl Id {
-    /// Joins a multicast group. [`EventKind::MulticastJoin`] reports the destination for sends.
+    /// Joins a multicast group. The event [`EventKind::MulticastJoin`] contains the destination for
+    /// datagrams to the group, and `cookie`.
     ///
     /// If the id has a queue pair when the program reads this event, the queue pair joins the group
-    /// and receives its datagrams. If `only_sends` is true, the queue pair does not join.
+    /// and receives its datagrams. If `only_sends` is true, the queue pair does not join the group.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the address is not multicast, or if the id has no device.
+    /// Returns [`Error::Invalid`] if the address is not multicast, or if the id has no device.
     pub fn join(&self, group: SocketAddr, cookie: usize, only_sends: bool) -> Result<(), Error> {
         let ip = group.ip().to_canonical();
         if !ip.is_multicast() {
@@ -55,7 +56,7 @@ impl Id {
     /// Leaves a multicast group.
     ///
     /// # Errors
-    /// [`Error::System`] with `EADDRNOTAVAIL` if the id has not joined the group.
+    /// Returns [`Error::System`] with `EADDRNOTAVAIL` if the id has not joined the group.
     pub fn leave(&self, group: SocketAddr) -> Result<(), Error> {
         let ip = group.ip().to_canonical();
         let (left, queue_pair) = {
@@ -74,7 +75,8 @@ impl Id {
         Ok(())
     }
 
-    /// Adds the queue pair to the group. Runs when the program reads the event of the join.
+    /// Adds the queue pair to the group. Runs when the program reads the event
+    /// [`EventKind::MulticastJoin`].
     pub(super) fn attach(&self, event: &mut Event) {
         let Details::Datagrams(details) = event.details else { return };
         let gid = details.path.gid;
@@ -104,7 +106,8 @@ impl Id {
 impl Group {
     pub(super) fn leave(self, queue_pair: Option<&Arc<QueuePair>>) {
         if let Some(queue_pair) = queue_pair.filter(|_| self.is_attached) {
-            // This fails if the queue pair is destroyed.
+            // This fails if the program itself has already removed the queue pair from the group,
+            // or in a forked child.
             let _gone = queue_pair.set_membership(Gid::of(self.ip), false);
         }
     }

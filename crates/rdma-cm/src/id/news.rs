@@ -1,5 +1,5 @@
-//! Handles the wire's reports. Some need further steps, which follow when the program reads the
-//! event.
+//! Handles the reports of the wire, the code that carries requests and connections. Each report
+//! becomes an event. Some events require further steps, which run when the program reads the event.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -118,8 +118,8 @@ impl Id {
                 return;
             }
             inner.peer = Some(end);
-            // The number of operations that this side has in flight must not exceed the number that
-            // the peer answers at the same time.
+            // The number of reads and atomics that one end has in flight must not exceed the number
+            // that the other end answers at the same time.
             inner.own.initiator_depth = inner.own.initiator_depth.min(end.responder_resources);
             inner.own.responder_resources = inner.own.responder_resources.min(end.initiator_depth);
             inner.own.not_ready_retries = end.not_ready_retries;
@@ -145,7 +145,8 @@ impl Id {
                 _ => return,
             };
             if is_datagram && was_there {
-                // An exchange for datagrams ends with the answer.
+                // An exchange for datagrams always ends with the answer, so this is not the end of
+                // a connection.
                 return;
             }
             inner.state = if was_there { State::Disconnected } else { State::Failed };
@@ -167,7 +168,9 @@ impl Id {
     }
 
     /// Performs the steps that an event requires when the program reads it, and returns the event.
-    /// The steps run in the program's thread, because code inside the wire must not perform them.
+    /// If a step fails, the returned event reports the failure. The steps call the wire, and a
+    /// thread inside the wire must not do this. The thread that queued the event may have been
+    /// inside the wire, so the program's thread runs the steps.
     pub(crate) fn on_taken(event: Event) -> Event {
         let mut event = event;
         let id = Arc::clone(&event.id);
@@ -203,7 +206,8 @@ impl Id {
         self.exchange().map_or(Ok(()), |exchange| exchange.take_over(&queue_pair))
     }
 
-    /// Connects the queue pair. The peer has accepted.
+    /// Connects the queue pair, because the peer has accepted this side's request. Changes the
+    /// event to [`EventKind::Established`] or [`EventKind::ConnectError`].
     fn go_on(&self, event: &mut Event) {
         match self.go_on_with_queue_pair() {
             Ok(()) => {
@@ -215,7 +219,7 @@ impl Id {
                 event.kind = EventKind::ConnectError;
                 event.status = status_of(&error);
                 if let Some(exchange) = self.take_exchange() {
-                    // This fails if the peer is gone.
+                    // This fails if the peer is gone. Such a peer needs no rejection.
                     let _gone = exchange.reject(&Refusal::of(REJECTED_BY_PROGRAM));
                 }
                 self.fail_queue_pair();
@@ -275,5 +279,6 @@ const NO_SUCH_SERVICE: u16 = 8;
 /// Reason code: there is no room for another request (IBA volume 1, table 108).
 const NO_RESOURCES: u16 = 3;
 
-/// Reason code: the listening id has another service (IBA volume 1, table 108).
+/// Reason code: the listening id has another transport service than the request (IBA volume 1,
+/// table 108).
 const WRONG_SERVICE: u16 = 9;

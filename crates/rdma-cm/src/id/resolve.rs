@@ -18,15 +18,16 @@ impl Id {
     /// for all addresses of the host.
     ///
     /// # Errors
-    /// [`Error::System`] with one of these values:
-    /// * `EADDRINUSE` if another id uses the address.
-    /// * `EADDRNOTAVAIL` if one of the two addresses is unspecified and therefore overlaps the
-    ///   other.
+    /// Returns [`Error::System`] with one of these values:
+    /// * `EADDRINUSE` if another id or process uses the address.
+    /// * `EADDRNOTAVAIL` if the port is in use at an overlapping address. Two addresses overlap if
+    ///   at least one of them is unspecified.
     /// * `ENODEV` if no device has the address.
     pub fn bind(&self, to: SocketAddr) -> Result<(), Error> {
         self.lock().check("binding", |state| state == State::Idle)?;
-        // As in Linux, an id that is bound to a loopback address has no device. libfabric checks
-        // this, and then reports the loopback address as the address at which it listens.
+        // As in Linux, an id that is bound to a loopback address has no device, unless a device has
+        // that address. libfabric relies on this: if the id has no device, libfabric reports the
+        // loopback address as the address at which it listens.
         let ip = to.ip().to_canonical();
         let is_of_host = ip.is_loopback() && self.host.device_with(ip).is_none();
         let device = self.device_at(ip)?.filter(|_| !is_of_host);
@@ -45,8 +46,8 @@ impl Id {
     /// [`EventKind::AddressResolved`] or [`EventKind::AddressError`] reports the outcome.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if the state of the id does not allow this.
-    /// * [`Error::System`] with `ENODEV` if no device has the source address.
+    /// * Returns [`Error::Invalid`] if the state of the id does not allow this.
+    /// * Returns [`Error::System`] with `ENODEV` if no device has the source address.
     pub fn resolve_address(&self, source: Option<SocketAddr>, to: SocketAddr) -> Result<(), Error> {
         let is_allowed = |state| matches!(state, State::Idle | State::Bound);
         self.lock().check("resolving an address", is_allowed)?;
@@ -72,10 +73,10 @@ impl Id {
         Ok(())
     }
 
-    /// Resolves the route. [`EventKind::RouteResolved`] reports the result.
+    /// Resolves the route to the peer. [`EventKind::RouteResolved`] reports the outcome.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the address is not resolved.
+    /// Returns [`Error::Invalid`] if the address is not resolved.
     pub fn resolve_route(&self) -> Result<(), Error> {
         let mut inner = self.lock();
         inner.check("resolving a route", |state| state == State::AddressResolved)?;
@@ -89,15 +90,15 @@ impl Id {
     /// for the maximum.
     ///
     /// # Errors
-    /// [`Error::System`] with `EADDRINUSE` if another id listens at the address.
+    /// Returns [`Error::System`] with `EADDRINUSE` if another id listens at the address.
     pub fn listen(&self, backlog: u32) -> Result<(), Error> {
         self.lock().check("listening", |state| matches!(state, State::Idle | State::Bound))?;
         if self.lock().state == State::Idle {
             self.bind(SocketAddr::new(unspecified(IpAddr::from([0; 4])), 0))?;
         }
         let listener: Arc<dyn Listener> = Arc::new(Ear(self.this.clone()));
-        // Take the claim out of the id and release the lock. The wire may call the id before the
-        // wire's `listen` returns, and this call takes the lock.
+        // Take the claim out of the id and release the id's lock. The wire may call the id before
+        // the wire's `listen` returns, and such a call takes this lock.
         let claim = {
             let mut inner = self.lock();
             let backlog = usize::try_from(backlog).unwrap_or(BACKLOG_MAX);
@@ -129,7 +130,8 @@ impl Id {
         }
     }
 
-    /// Returns the device of an address. Returns `None` for an unspecified address.
+    /// Returns the device that has an address. Returns `None` for an unspecified address, and an
+    /// error if no device has the address.
     fn device_at(&self, ip: IpAddr) -> Result<Option<ManagedDevice>, Error> {
         if ip.is_unspecified() {
             return Ok(None);
@@ -164,7 +166,7 @@ impl Id {
     }
 }
 
-/// Returns whether both the address and the port are missing.
+/// Returns whether the address is unspecified and the port is 0.
 fn is_nothing(source: &SocketAddr) -> bool {
     source.ip().is_unspecified() && source.port() == 0
 }
@@ -175,6 +177,6 @@ fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-/// Maximum number of requests that wait for a program. The kernel has the same limit in
-/// `/proc/sys/net/rdma_ucm/max_backlog`.
+/// Maximum number of requests of a listening id that wait for the program. The kernel has the same
+/// limit in `/proc/sys/net/rdma_ucm/max_backlog`.
 const BACKLOG_MAX: usize = 1024;

@@ -1,8 +1,8 @@
-//! Queue pairs that take over a connection. An identifier of the connection manager ("id") has
-//! requested the connection (protocol.md §10.3).
+//! Queue pairs that take over a connection which an identifier of the connection manager ("id") has
+//! requested or accepted (protocol.md §10.3).
 //!
-//! Code outside the engine may call [`ConnectionTable::lend`], [`ConnectionTable::source`] and
-//! [`ConnectionTable::has`]. All other functions run inside the engine.
+//! Threads outside the engine may call [`ConnectionTable::lend`], [`ConnectionTable::source`] and
+//! [`ConnectionTable::has`]. All other functions must be called inside the engine.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ use crate::work::Ends;
 /// A connection that a queue pair takes over.
 pub(super) struct Given {
     handle: ConnectionHandle,
-    /// Parameters of the peer's queue pair. The requester gets them in the peer's answer.
+    /// Parameters of the peer's queue pair. `None` at the requester until the peer's answer
+    /// arrives.
     peer: Option<End>,
     /// The peer that the queue pair expects; `None` until the queue pair is ready to send.
     wanted: Option<Wanted>,
@@ -40,13 +41,14 @@ pub(super) enum Standing {
 }
 
 impl ConnectionTable {
-    /// Returns the work source of a queue pair that may take over a connection. Such a queue pair
-    /// belongs to this device, has no connection and does not search for a peer.
+    /// Returns the work source of a queue pair if the queue pair may take over a connection. For
+    /// this, it must belong to this device, have no connection and not search for a peer.
     pub(crate) fn lend(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<QueuePairSource>> {
         self.find(queue_pair, |entry| matches!(entry.phase, Phase::Open))
     }
 
-    /// Returns the work source of a queue pair of this device.
+    /// Returns the work source of a queue pair. Returns `None` if the queue pair does not belong to
+    /// this device.
     pub(crate) fn source(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<QueuePairSource>> {
         self.find(queue_pair, |_| true)
     }
@@ -105,7 +107,7 @@ impl ConnectionTable {
         true
     }
 
-    /// Records that the requester's queue pair is ready to send.
+    /// Records that the requester's queue pair is ready to send to the peer `wanted`.
     pub(crate) fn take_over(
         &self,
         engine: &mut Engine,
@@ -129,7 +131,7 @@ impl ConnectionTable {
     /// Accepts a request for a queue pair that is ready to send.
     ///
     /// # Errors
-    /// The error of the engine if the peer has withdrawn the request.
+    /// Returns the error of the engine if the peer has withdrawn the request.
     pub(crate) fn accept_given(
         &self,
         engine: &mut Engine,
@@ -177,8 +179,9 @@ impl QueuePairEntry {
         self.go_on(engine)
     }
 
-    /// If the connection is established and the peer is known, lets the queue pair receive. If the
-    /// queue pair is also ready to send, marks it as connected.
+    /// If the connection is established and the parameters of the peer are known, the queue pair
+    /// uses the connection from now on. If the queue pair is also ready to send, it becomes
+    /// connected.
     fn go_on(&mut self, engine: &mut Engine) -> Then {
         let Phase::Given(Given { handle, peer: Some(peer), wanted, is_established: true }) =
             &self.phase
@@ -217,8 +220,9 @@ impl Given {
     }
 }
 
-/// Returns the parameters for the request of a connection that the queue pair takes over. `reads`
-/// is the maximum number of reads that the peer may have in flight.
+/// Returns the protection domain, the completion queues and the terms for the request of a
+/// connection that the queue pair takes over. `reads` is the maximum number of reads that the peer
+/// may have in flight.
 pub(crate) fn parts_of(
     source: &QueuePairSource,
     reads: u8,
@@ -239,7 +243,7 @@ fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
         destination: wanted.expected.own,
         source: QueuePairPlace { number: peer.number, gid: peer.gid },
         receive_psn: peer.psn,
-        // The peer has learned this number in the exchange of the connection manager.
+        // The peer has received this number in the exchange of the connection manager.
         send_psn: Some(wanted.expected.receive_psn),
     }
 }

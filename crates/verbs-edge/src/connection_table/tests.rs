@@ -38,7 +38,7 @@ fn two_ends_that_run_meet_at_once() {
 
 //= protocol.md: verbs.6
 /// Each end sends four frames until a connection is established. With these delays, this takes
-/// longer than the first attempt lasts.
+/// longer than the duration of the first attempt.
 #[test]
 fn an_attempt_lasts_longer_than_the_one_before_it() {
     for delay_ns in [600_000_000, 900_000_000, 1_200_000_000] {
@@ -54,8 +54,8 @@ fn an_attempt_lasts_longer_than_the_one_before_it() {
 }
 
 //= protocol.md: verbs.2
-/// The queue pair sends a request to itself and accepts it. It is connected as requester before it
-/// is connected as responder.
+/// The queue pair sends a request to itself and accepts this request. Its connection as requester
+/// is established before its connection as responder.
 #[test]
 fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
     for turns in 0..8 {
@@ -74,8 +74,8 @@ fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
 }
 
 //= protocol.md: verbs.4
-/// The end with the smaller number abandons its own request and accepts the peer's request. Only
-/// then does the peer receive the abandoned request.
+/// The end with the smaller number abandons its own request and accepts the peer's request. The
+/// peer receives the abandoned request after that.
 #[test]
 fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accepted() {
     for is_accept_late in [false, true] {
@@ -83,8 +83,8 @@ fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accep
         world.seek(LARGER);
         world.be_ready_to_send(LARGER);
         world.pass(WAIT_NS, &[LARGER]);
-        // LARGER sends Hello, receives a cookie and returns the cookie in its request. The slow host
-        // SMALLER has not received this request yet.
+        // LARGER sends Hello, receives a cookie, and returns the cookie in its request. The slow
+        // host SMALLER has not received this request yet.
         world.turn(SMALLER, 1);
         world.turn(LARGER, 1);
         world.seek(SMALLER);
@@ -121,7 +121,7 @@ fn an_end_that_has_accepted_a_request_gives_its_peer_time_though_its_own_is_reje
     for at in [SMALLER, LARGER, SMALLER] {
         world.turn(at, usize::MAX);
     }
-    // Lose the confirmation of the accepted request.
+    // Drop the frame that confirms the accepted request.
     let inbox = &mut world.hosts[LARGER].inbox;
     let frames = inbox.len();
     inbox.retain(|frame| step_of(frame) == REJECT);
@@ -161,11 +161,12 @@ enum Step {
     Lose(usize),
     /// The oldest frame in a host's inbox is duplicated. The copy is added at the end of the inbox.
     Repeat(usize),
-    /// A host handles this many frames.
+    /// A host handles at most this number of frames.
     Turn(usize, usize),
-    /// Time passes, and at most one host runs in this time.
+    /// This time in nanoseconds passes. Only the given host runs in this time; no host if the value
+    /// is `None`.
     Alone(Option<usize>, u64),
-    /// Time passes while both hosts run.
+    /// This time in nanoseconds passes, and both hosts run.
     Both(u64),
 }
 
@@ -225,8 +226,8 @@ proptest! {
     }
 }
 
-/// Time in which two ends connect if both hosts run, in nanoseconds. One attempt may remain without
-/// an answer in this time.
+/// Time in which two ends must connect if both hosts run, in nanoseconds. The time suffices even if
+/// one attempt gets no answer.
 const MEETING_NS: u64 = 3_000_000_000;
 
 /// Returns the handshake step of a frame; 0 for other frames.
@@ -238,7 +239,7 @@ fn step_of(frame: &[u8]) -> u8 {
 const ACCEPT: u8 = 3;
 const REJECT: u8 = 4;
 
-/// A time in nanoseconds. It is longer than the time for which work waits for a peer after a
+/// A time in nanoseconds that is longer than the time for which work waits for a peer after a
 /// rejected request.
 const SLOW_NS: u64 = 2_500_000_000;
 

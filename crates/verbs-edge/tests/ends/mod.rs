@@ -1,5 +1,5 @@
-//! Queue pairs on loopback. As programs of verbs do, the tests exchange the queue pair numbers
-//! themselves.
+//! Queue pairs on loopback. The tests exchange the queue pair numbers themselves, like programs of
+//! verbs do.
 #![allow(dead_code, reason = "not every test uses everything")]
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct End {
     pub(crate) queue_pair: Arc<QueuePair>,
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) gid: Gid,
-    /// Index of the GID in the GID table.
+    /// Index in the GID table of the GID that this end uses.
     pub(crate) index: u8,
     pub(crate) psn: u32,
 }
@@ -252,7 +252,7 @@ impl End {
         done
     }
 
-    /// Polls until `count` completions have arrived.
+    /// Polls until `count` completions have arrived, and returns them.
     pub(crate) fn next(&self, count: usize) -> Vec<WorkCompletion> {
         let mut done = Vec::new();
         while done.len() < count {
@@ -261,7 +261,7 @@ impl End {
         done
     }
 
-    /// Polls the next completion. It must belong to `id` and be a success.
+    /// Polls and returns the next completion. It must belong to `id` and report success.
     pub(crate) fn succeed(&self, id: u64) -> WorkCompletion {
         let done = self.next(1)[0];
         assert_eq!((done.id, done.status), (id, CompletionStatus::Success));

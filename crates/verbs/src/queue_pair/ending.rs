@@ -1,4 +1,4 @@
-//! Flushes the work of a queue pair that was not carried out.
+//! Flushes the posted work of a queue pair that the device has not carried out.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use crate::attributes::{QueuePairState as State, QueuePairType, Strictness};
 use crate::provider::Ending;
 use crate::work_request::{CompletionOpcode, SendOpcode, WorkCompletion};
 
-/// One of the two queues of work.
+/// One of the two work queues of a queue pair.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Side {
     /// The queue of sends.
@@ -25,21 +25,23 @@ pub(crate) enum Side {
 /// State of the end of a connection, and flags of the events that the queue pair has raised.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    /// Whether the connection has ended. If so, the wire delivers no more completions.
+    /// Whether the connection has ended. If so, the device adds no more completions of this queue
+    /// pair.
     has_ended: AtomicBool,
-    /// Whether the connection ended because the peer is gone. If so, only sends that the peer did
-    /// not receive fail.
+    /// Whether the connection ended because the peer closed it or does not answer. If so, only
+    /// those sends fail that the peer has not carried out.
     is_lost: AtomicBool,
-    /// Number of the first send that was not carried out, plus one; 0 if unknown.
+    /// Number of the first send that was not carried out, plus one. 0 if no completion from the
+    /// device has reported such a send.
     first_flushed: AtomicU64,
-    /// The number of the failed send, and the status of its completion.
+    /// The number of the send that has failed, if one has, and the status that its completion gets.
     failure: Mutex<Option<(u64, CompletionStatus)>>,
-    /// Whether the queue pair is in a completion queue's list of work to flush. There is one flag
-    /// for each [`Side`].
+    /// Whether the queue pair is in the list of work to flush of a completion queue. There is one
+    /// flag for each [`Side`].
     is_listed: [AtomicBool; 2],
-    /// Whether the queue pair is in SQD or SQE and no work is in flight.
+    /// Whether the queue pair is in SQD or SQE and none of its sends is in flight.
     is_drained: AtomicBool,
-    /// The program wants an event when the send queue is drained.
+    /// Whether the program has requested an event for the end of draining.
     wants_event: AtomicBool,
     /// Whether the queue pair has raised `LastReceiveReached` for its shared receive queue.
     has_reported_last: AtomicBool,
@@ -89,7 +91,8 @@ impl End {
     }
 
     fn mark(&self, number: u64) {
-        // Completions arrive in order, so the first number marked as flushed is the lowest one.
+        // Completions arrive in order, so the first number that is reported as flushed is the
+        // lowest one.
         let unknown = self.first_flushed.load(Ordering::SeqCst) == 0;
         if unknown {
             self.first_flushed.store(number + 1, Ordering::SeqCst);
@@ -98,9 +101,10 @@ impl End {
 }
 
 impl QueuePair {
-    /// Translates a completion of the wire. Returns the completion for the program, or `None` if
-    /// the program gets none. Appends further completions for the program to `more`. The caller
-    /// holds the poll lock of the completion queue.
+    /// Translates a completion from the device. Returns the completion for the program, or `None`
+    /// if the program receives none. If the program can now also receive completions that had to
+    /// wait for this one, appends them to `more`. The caller holds the poll lock of the completion
+    /// queue.
     #[inline]
     pub(crate) fn on_completion(
         &self,
@@ -163,7 +167,8 @@ impl QueuePair {
         }
     }
 
-    /// If the status of a datagram queue pair's oldest send is known, retires this send.
+    /// Retires the oldest send of a datagram queue pair if its status is known: the send no longer
+    /// occupies a place in the send queue.
     fn retire_datagram(&self) -> Retired {
         let number = self.sends.retired();
         let slot = (number < self.sends.posted()).then(|| self.sends.slot(number)).flatten();
@@ -204,8 +209,8 @@ impl QueuePair {
         } else {
             self.fail();
             if is_datagram {
-                // A queue pair with a connection would flush its sends when the connection ends. A
-                // datagram queue pair has no connection, so it drains instead.
+                // A connected queue pair flushes its sends when the connection ends. A datagram
+                // queue pair has no connection, so the device drains the sends instead.
                 self.with_wire(|wire| wire.drain());
             }
         }
@@ -230,8 +235,8 @@ impl QueuePair {
         })
     }
 
-    /// If the program has not moved the queue pair to RTS yet, raises an event for the first
-    /// message from the peer.
+    /// Raises an event for the first message from the peer if the program has not yet moved the
+    /// queue pair to RTS.
     #[inline]
     fn report_established(&self) {
         if self.state() == State::ReadyToReceive
@@ -242,7 +247,7 @@ impl QueuePair {
         }
     }
 
-    /// Handles a failed send, after the queue pair has passed its completion to the program.
+    /// Handles a send whose completion has an error.
     #[cold]
     fn on_send_failed(&self) {
         if has_send_queue_error(self.service) {
@@ -255,8 +260,8 @@ impl QueuePair {
         }
     }
 
-    /// Fails the send with this number. It is the next send that the wire would take, and the wire
-    /// cannot carry it out.
+    /// Fails the send with this number, which is the oldest untaken send, because the device cannot
+    /// carry it out.
     pub(super) fn fail_send(&self, number: u64, status: CompletionStatus) {
         if has_send_queue_error(self.service) {
             self.sends.take_to(number + 1);
@@ -289,13 +294,13 @@ impl QueuePair {
         self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Makes a transition that the program asked for. Has no effect if the queue pair has failed
-    /// after the transition was checked.
+    /// Makes a transition that the program asked for. Has no effect if the state is no longer
+    /// `from`, because the queue pair has failed in the meantime.
     pub(super) fn enter_unless_failed(&self, from: State, to: State) {
         self.enter_if(from, to);
     }
 
-    /// Handles the end of the wire's connection.
+    /// Handles the end of the queue pair's connection, which the device has reported.
     pub(super) fn end_connection(&self, ending: Ending) {
         if self.state() == State::Reset {
             return;
@@ -323,17 +328,17 @@ impl QueuePair {
         self.begin_flush();
     }
 
-    /// Fails the queue pair because one of its completion queues has overrun. The caller must be
-    /// outside the engine.
+    /// Moves the queue pair to ERR, because one of its completion queues has overrun. The caller
+    /// must be outside the engine.
     pub(crate) fn fail_by_overrun(&self) {
         if matches!(self.state(), State::Reset | State::Error) {
             return;
         }
         self.fail();
         self.report_overrun();
-        // If another thread is modifying the queue pair, the call of that thread may have caused
-        // the overrun. That thread then closes the connection itself, or finds the queue pair in
-        // ERR.
+        // The lock is not free in two cases. Another thread may be in a call that modifies the
+        // queue pair, or this thread may be in such a call, and the call has caused the overrun. In
+        // both cases, that call closes the connection itself, or finds the queue pair in ERR.
         let Ok(_one_at_a_time) = self.modifying.try_lock() else { return };
         if self.state() == State::Error && !self.end.has_ended() {
             self.close_in_error();
@@ -347,8 +352,10 @@ impl QueuePair {
         }
     }
 
-    /// Handles the loss of the peer. The loss is an error only if the peer did not carry out a
-    /// send. To know this, the queue pair must first dequeue all completions.
+    /// Handles the loss of the peer. The loss is an error only if the peer has not carried out some
+    /// send. This can be decided only after all completions were dequeued, so the queue pair is
+    /// added to the lists of its completion queues. When the program polls one of these queues, the
+    /// queue decides.
     fn on_lost(&self) {
         if self.state() == State::Error {
             self.begin_flush();
@@ -358,16 +365,16 @@ impl QueuePair {
         }
     }
 
-    /// If no more completions arrive, begins to flush all posted work. This is the case in SQE, and
-    /// in ERR after the connection has ended.
+    /// Begins to flush all posted work if the state allows this. The state allows it in SQE, and in
+    /// ERR after the connection has ended.
     pub(super) fn flush_if_over(&self) {
         if self.end.has_ended() || self.state() == State::SendQueueError {
             self.begin_flush();
         }
     }
 
-    /// Adds the queue pair to the lists of its completion queues. The queues then flush all work
-    /// that is not complete.
+    /// Adds the queue pair to the lists of its completion queues. When the program polls, these
+    /// queues flush all work that is not complete.
     pub(super) fn begin_flush(&self) {
         if self.sends.posted() > self.sends.retired() {
             self.list(Side::Send, true);
@@ -411,8 +418,8 @@ impl QueuePair {
             Side::Send => (self.sends.posted(), self.sends.retired()),
             Side::Receive => (self.receives.posted(), self.receives.retired()),
         };
-        // A thread that posted before the flag was cleared found the queue pair listed, and did not
-        // list it again. List it here, so that the work is flushed.
+        // If a thread posted work before the flag was cleared, that thread found the queue pair
+        // listed and did not list it again. List the queue pair here, so that this work is flushed.
         let is_due = self.can_flush(side) || side == Side::Send && self.is_unsettled();
         if ring_posted > ring_retired && is_due {
             self.list(side, false);
@@ -422,15 +429,15 @@ impl QueuePair {
     fn can_flush(&self, side: Side) -> bool {
         match self.state() {
             State::Error => self.end.has_ended(),
-            // Work in flight must complete first.
+            // Sends in flight must complete before other sends are flushed.
             State::SendQueueError => side == Side::Send && self.end.is_drained(),
             _ => false,
         }
     }
 
-    /// Flushes work into `out`, oldest first, and returns the number of completions written. The
-    /// caller holds the poll lock. After this queue pair was listed, the caller has found the
-    /// wire's queue empty.
+    /// Flushes work: writes its completions to `out`, oldest first, and returns the number of
+    /// completions written. The caller holds the poll lock of the completion queue. This queue pair
+    /// was listed, and after that the caller found no completion from the device in that queue.
     pub(crate) fn flush(&self, side: Side, out: &mut [WorkCompletion]) -> usize {
         if !self.can_flush(side) {
             return 0;
@@ -466,7 +473,7 @@ impl QueuePair {
         count as usize
     }
 
-    /// Returns whether the program receives this completion of the wire.
+    /// Returns whether the program receives this completion from the device.
     pub(crate) fn is_for_program(&self, completion: &Completion) -> bool {
         let status = completion.status();
         if completion.kind == CompletionKind::Receive {
@@ -567,7 +574,8 @@ impl QueuePair {
     }
 
     /// Returns the number of the first send that was not carried out. If no completion has reported
-    /// such a send, the wire has carried out all sends that it has taken.
+    /// such a send, this is the first send that the device has not taken, because all taken sends
+    /// were carried out.
     fn first_flushed(&self) -> u64 {
         match self.end.first_flushed.load(Ordering::SeqCst) {
             0 => self.sends.taken(),
@@ -575,22 +583,24 @@ impl QueuePair {
         }
     }
 
-    /// Returns whether the library must still decide which sends the lost peer has carried out.
+    /// Returns whether the peer was lost, and it is not yet decided which sends the peer has
+    /// carried out.
     pub(crate) fn is_unsettled(&self) -> bool {
         let is_open = matches!(self.state(), State::ReadyToSend | State::SendQueueDrained);
         is_open && self.end.is_lost.load(Ordering::SeqCst)
     }
 
-    /// Decides which sends the lost peer has carried out. If another thread is polling the send
-    /// queue, a later call decides instead.
+    /// If the peer was lost, decides which sends it has carried out. If another thread is polling
+    /// the completion queue of sends, this function decides nothing, and a later call decides.
     pub(super) fn settle(&self) {
         if self.is_unsettled() {
             self.send_queue.settle(self);
         }
     }
 
-    /// If the lost peer did not carry out some sends, fails the oldest of them. The caller holds
-    /// the poll lock of the send queue and has dequeued all completions of sends.
+    /// If the lost peer has not carried out some sends, fails the oldest of these sends. The caller
+    /// holds the poll lock of the completion queue of sends, and has dequeued all completions of
+    /// sends.
     pub(crate) fn decide(&self) {
         let mut failure = lock(&self.end.failure);
         if !self.is_unsettled() {
@@ -607,7 +617,7 @@ impl QueuePair {
         self.begin_flush();
     }
 
-    /// Ends draining in SQD or SQE. No work is in flight any more.
+    /// Ends draining in SQD or SQE, because no send is in flight any more.
     pub(super) fn end_draining(&self) {
         self.end.is_drained.store(true, Ordering::SeqCst);
         match self.state() {
@@ -619,8 +629,8 @@ impl QueuePair {
         }
     }
 
-    /// Drops all posted work without completions. The caller has closed the wire, and no other
-    /// thread can post.
+    /// Drops all posted work, and reports no completions for it. The caller has closed the `Wire`,
+    /// and no other thread can post.
     pub(super) fn purge(&self) {
         self.send_queue.purge(self);
         if !std::sync::Arc::ptr_eq(&self.send_queue, &self.receive_queue) {
@@ -634,7 +644,7 @@ impl QueuePair {
     }
 }
 
-/// Outcome of an attempt to retire the oldest send.
+/// Outcome of an attempt to retire the oldest send of a datagram queue pair.
 enum Retired {
     /// No send was retired: the oldest send has no status yet, or there is no send.
     Nothing,
@@ -644,8 +654,9 @@ enum Retired {
     Reported(WorkCompletion),
 }
 
-/// Returns whether a completion with this status only marks where flushed work begins. The wire
-/// reports such a status for work that it did not carry out because the connection had ended.
+/// Returns whether a completion from the device with this status only marks where flushed work
+/// begins. The device reports such a status for work that it did not carry out because the
+/// connection had ended. The program does not receive such a completion.
 const fn is_mark(status: CompletionStatus) -> bool {
     matches!(
         status,

@@ -7,15 +7,15 @@ use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, Rights};
 use super::slots::Inline;
 use crate::attributes::QueuePairLimits;
 
-/// Registered memory for the inline bytes of every send, in chunks. A chunk is allocated when a
-/// send first needs it.
+/// Registered memory for the inline bytes of sends. It consists of chunks, and each chunk is
+/// allocated when a send first needs it.
 pub(super) struct InlineMemory {
     table: Arc<MemoryTable>,
     domain: ProtectionDomain,
     chunks: Box<[OnceLock<Option<Chunk>>]>,
-    /// Bytes for each send.
+    /// Maximum number of inline bytes of a send.
     bytes: u32,
-    /// Number of sends in the ring, a power of two.
+    /// Number of slots in the ring of sends, a power of two.
     slots: u64,
 }
 
@@ -53,11 +53,12 @@ impl InlineMemory {
         Some(Chunk { buffer, region })
     }
 
-    /// Deregisters all chunks. The caller has closed the wire.
+    /// Deregisters all chunks. The caller has closed the queue pair's `Wire`, so no send uses the
+    /// memory.
     pub(super) fn release(&self) {
         for id in self.regions() {
-            // This cannot fail. The region is in this table and has no windows, and this thread is
-            // not inside the engine.
+            // This cannot fail, because the region is in this table and has no windows, and this
+            // thread is not inside the engine.
             let _ = self.table.deregister(id);
         }
     }
@@ -67,6 +68,7 @@ impl InlineMemory {
     }
 }
 
-/// Number of sends in a chunk: 128 × 256 B = 32 KiB. A chunk must stay small, because the library
-/// lends larger buffers to peers on the same host. Memory of inline bytes must not be lent.
+/// Number of sends in a chunk. A chunk has at most 128 × 256 B = 32 KiB. Chunks must be small,
+/// because the library lets peers on the same host map larger buffers, and peers must not map the
+/// memory of inline bytes.
 const CHUNK_SLOTS: u64 = 128;

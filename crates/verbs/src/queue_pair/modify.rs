@@ -83,9 +83,10 @@ pub struct Modification {
     pub mask: AttributeMask,
     /// The next state.
     pub state: State,
-    /// The current state, as the caller believes. The call fails if this is wrong.
+    /// The current state, according to the caller. The call fails if the queue pair is in another
+    /// state.
     pub current: State,
-    /// In a transition to SQD: whether to raise an event when the send queue is drained.
+    /// In a transition to SQD: whether to raise an event as soon as no send is in flight.
     pub drained_event: bool,
     /// The other attributes.
     pub attributes: QueuePairAttributes,
@@ -96,7 +97,7 @@ pub struct Modification {
 pub struct QueuePairQuery {
     /// The state of the queue pair.
     pub state: State,
-    /// Whether the state is SQD and work is still in flight.
+    /// Whether the state is SQD and sends are still in flight.
     pub is_draining: bool,
     /// The attributes, as the program set them last.
     pub attributes: QueuePairAttributes,
@@ -110,19 +111,20 @@ impl QueuePair {
     /// Changes attributes, and the state if the mask includes it. On an error, nothing changes.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if there is no such transition.
-    /// * [`Error::Invalid`] if an attribute is missing, invalid, or not allowed in this transition.
-    /// * The errors of the wire.
+    /// * Returns [`Error::Invalid`] if there is no such transition.
+    /// * Returns [`Error::Invalid`] if an attribute is missing, invalid, or not allowed in this
+    ///   transition.
+    /// * Returns the errors of the wire.
     pub fn modify(&self, change: &Modification) -> Result<(), Error> {
         self.change(change, false)
     }
 
-    /// Changes attributes like [`QueuePair::modify`], but does not call the wire when the queue
-    /// pair enters RTR or RTS. Either the wire is already connected, or the connection manager is
-    /// about to connect it.
+    /// Changes attributes like [`QueuePair::modify`], but does not start to connect when the queue
+    /// pair enters RTR or RTS. Either the queue pair is already connected, or the connection
+    /// manager is about to connect it.
     ///
     /// # Errors
-    /// The errors of [`QueuePair::modify`].
+    /// Returns the errors of [`QueuePair::modify`].
     pub fn modify_met(&self, change: &Modification) -> Result<(), Error> {
         self.change(change, true)
     }
@@ -161,7 +163,7 @@ impl QueuePair {
     /// Returns the state and the attributes.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] in a forked child.
+    /// Returns [`Error::NoDevice`] in a forked child.
     pub fn query(&self) -> Result<QueuePairQuery, Error> {
         self.provider().check()?;
         self.settle();
@@ -261,8 +263,8 @@ impl QueuePair {
                 self.enter(to);
             }
             (State::Init, State::ReadyToReceive) => {
-                // Enter the state before the wire connects. A message can arrive as soon as the
-                // wire connects, and the queue pair must be ready for it.
+                // Enter the state before the connection is established, because a message can
+                // arrive immediately after that, and the queue pair must be ready for the message.
                 self.enter(to);
                 let connected = self.ask_wire(|wire| wire.connect());
                 if connected.is_err() {
@@ -282,7 +284,8 @@ impl QueuePair {
                 return updated;
             }
             (State::SendQueueError, State::ReadyToSend) => {
-                // Flush all work posted until now, even if the program has not polled for it.
+                // Flush the posted sends now. A later flush would also flush sends that the program
+                // posts in RTS.
                 self.send_queue.flush_sends_of(self);
                 self.end.forget_failure();
                 self.enter_unless_failed(from, to);
@@ -300,7 +303,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Resets the queue pair. Only its number and its sizes stay the same.
+    /// Resets the queue pair: drops its work and sets all its attributes to their defaults. Its
+    /// number and its sizes stay the same.
     fn reset(&self) {
         self.send_out();
         self.enter(State::Reset);
@@ -327,8 +331,8 @@ impl QueuePair {
         self.end.set_over();
     }
 
-    /// Sends posted work before the connection is closed. An adapter would already have sent this
-    /// work.
+    /// Transmits posted sends before the connection is closed, because a network adapter would
+    /// already have transmitted them.
     pub(super) fn send_out(&self) {
         let may_send = self.state() == State::ReadyToSend && !self.end.has_ended();
         if may_send && self.sends.posted() > self.sends.retired() {
@@ -344,7 +348,7 @@ impl QueuePair {
     }
 }
 
-/// Copies the attributes in `mask`.
+/// Copies the attributes in `mask` from `from` to `to`.
 fn set(to: &mut QueuePairAttributes, mask: AttributeMask, from: &QueuePairAttributes) {
     macro_rules! take {
         ($($bit:ident: $field:ident),* $(,)?) => {
@@ -372,8 +376,8 @@ fn set(to: &mut QueuePairAttributes, mask: AttributeMask, from: &QueuePairAttrib
     );
 }
 
-/// Returns whether a queue pair with this service can have a failed send queue and a working
-/// receive queue.
+/// Returns whether a queue pair with this service enters SQE if a send fails, so that its receives
+/// continue.
 pub(super) const fn has_send_queue_error(service: QueuePairType) -> bool {
     matches!(service, QueuePairType::Datagram)
 }

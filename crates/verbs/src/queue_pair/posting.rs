@@ -22,7 +22,8 @@ pub struct SendPosting<'a> {
     next: u64,
 }
 
-/// Receives that one thread is posting. It works like [`SendPosting`].
+/// Receives that one thread is posting. [`ReceivePosting::post`] posts all added receives. If the
+/// value is dropped without this call, no receive is posted.
 pub struct ReceivePosting<'a> {
     queue_pair: &'a QueuePair,
     turn: MutexGuard<'a, Posting>,
@@ -33,8 +34,8 @@ impl QueuePair {
     /// Begins to post sends.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if the queue pair is in a state before RTS.
-    /// * [`Error::NoDevice`] in a forked child.
+    /// * Returns [`Error::Invalid`] if the queue pair is in a state before RTS.
+    /// * Returns [`Error::NoDevice`] in a forked child.
     pub fn begin_sends(&self) -> Result<SendPosting<'_>, Error> {
         self.provider().check()?;
         let turn = lock(&self.posting_sends);
@@ -51,7 +52,7 @@ impl QueuePair {
     /// Posts sends in order. Stops at the first send that is rejected.
     ///
     /// # Errors
-    /// The index in `requests` of the rejected send, and the cause:
+    /// Returns the index in `requests` of the rejected send, and one of these causes:
     /// * [`Error::NoRoom`] if the queue is full.
     /// * [`Error::Invalid`] if the queue pair cannot carry out such a send.
     pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, Error)> {
@@ -67,8 +68,8 @@ impl QueuePair {
     /// Begins to post receives.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if the queue pair is in RESET or uses a shared receive queue.
-    /// * [`Error::NoDevice`] in a forked child.
+    /// * Returns [`Error::Invalid`] if the queue pair is in RESET or uses a shared receive queue.
+    /// * Returns [`Error::NoDevice`] in a forked child.
     pub fn begin_receives(&self) -> Result<ReceivePosting<'_>, Error> {
         self.provider().check()?;
         if self.shared.is_some() {
@@ -84,7 +85,7 @@ impl QueuePair {
     /// Posts receives in order. Stops at the first receive that is rejected.
     ///
     /// # Errors
-    /// The index in `requests` of the rejected receive, and the cause, like in
+    /// Returns the index in `requests` of the rejected receive, and the cause, like
     /// [`QueuePair::post_send`].
     pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, Error)> {
         let mut posting = self.begin_receives().map_err(|error| (0, error))?;
@@ -96,8 +97,8 @@ impl QueuePair {
         added
     }
 
-    /// Notifies the wire of posted sends. If the state of the queue pair requires that the sends
-    /// are flushed, notifies the completion queue instead.
+    /// Notifies the device of posted sends. If the sends must be flushed because of the state of
+    /// the queue pair, notifies the completion queue instead.
     fn on_sends_posted(&self) {
         match self.state() {
             QueuePairState::ReadyToSend if self.end.has_ended() => self.list(Side::Send, true),
@@ -157,11 +158,11 @@ impl QueuePair {
 }
 
 impl SendPosting<'_> {
-    /// Adds a send.
+    /// Adds a send to those that [`SendPosting::post`] posts.
     ///
     /// # Errors
-    /// * [`Error::NoRoom`] if the queue is full.
-    /// * [`Error::Invalid`] if the queue pair cannot carry out such a send.
+    /// * Returns [`Error::NoRoom`] if the queue is full.
+    /// * Returns [`Error::Invalid`] if the queue pair cannot carry out such a send.
     pub fn add(&mut self, request: &SendRequest<'_>) -> Result<(), Error> {
         let queue_pair = self.queue_pair;
         queue_pair.check_send(request)?;
@@ -177,8 +178,8 @@ impl SendPosting<'_> {
         slot.opcode = request.opcode;
         slot.flags = request.flags;
         slot.is_reported = request.flags.signalled || queue_pair.signals_all;
-        // Datagrams on different links complete out of order, so the wire must report the
-        // completion of every datagram.
+        // Datagrams on different links complete out of order. So the device must report the
+        // completion of every datagram, and the queue pair restores the order.
         slot.flags.signalled = slot.is_reported || queue_pair.service == QueuePairType::Datagram;
         slot.outcome = None;
         slot.to = request.to;
@@ -202,11 +203,11 @@ impl SendPosting<'_> {
 }
 
 impl ReceivePosting<'_> {
-    /// Adds a receive.
+    /// Adds a receive to those that [`ReceivePosting::post`] posts.
     ///
     /// # Errors
-    /// * [`Error::NoRoom`] if the queue is full.
-    /// * [`Error::Invalid`] if the receive has too many scatter/gather entries.
+    /// * Returns [`Error::NoRoom`] if the queue is full.
+    /// * Returns [`Error::Invalid`] if the receive has too many scatter/gather entries.
     pub fn add(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Error> {
         let queue_pair = self.queue_pair;
         check_pieces(request.pieces, queue_pair.limits.receive_pieces)?;

@@ -1,4 +1,4 @@
-//! State of a work request until it completes.
+//! The state that is stored for a work request until it completes.
 
 use mem::RegionId;
 use work::CompletionStatus;
@@ -15,7 +15,7 @@ pub(crate) struct SendSlot {
     pub(crate) pieces: KeptPieces,
     /// Whether the program wants a completion if the send succeeds.
     pub(crate) is_reported: bool,
-    /// Status of a datagram; `None` if it is not known yet.
+    /// Status with which a datagram has completed; `None` if it has not completed.
     pub(crate) outcome: Option<CompletionStatus>,
 }
 
@@ -30,13 +30,14 @@ pub(crate) struct ReceiveSlot {
 pub struct Inline {
     /// The region that the bytes were copied to.
     pub region: RegionId,
-    /// Offset in the region.
+    /// Offset in the region, in bytes.
     pub offset: u64,
     /// Number of bytes.
     pub length: u32,
 }
 
-/// Scatter/gather entries of one work request, with room for the maximum number of the queue.
+/// Scatter/gather entries of one work request, with room for the maximum number of entries that the
+/// queue allows.
 #[derive(Debug)]
 pub(crate) struct KeptPieces {
     pieces: Box<[ScatterGather]>,
@@ -48,7 +49,7 @@ impl KeptPieces {
         Self { pieces: vec![ScatterGather::default(); max as usize].into(), count: 0 }
     }
 
-    /// Stores the entries. Drops the last entries if there is no room for them.
+    /// Stores the entries. Drops the entries for which there is no room.
     #[inline]
     pub(crate) fn keep(&mut self, pieces: &[ScatterGather]) {
         self.count = pieces.len().min(self.pieces.len());

@@ -5,7 +5,7 @@ use super::modify::AttributeMask as Mask;
 use crate::attributes::QueuePairState as State;
 use crate::attributes::QueuePairType as Service;
 
-/// Attributes that a transition requires and allows.
+/// The attributes that a transition requires, and those that it also allows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Attributes {
     pub(super) required: Mask,

@@ -1,4 +1,5 @@
-//! Functions that the wire of a queue pair calls. All calls come from the thread inside the engine.
+//! The functions that the wire of a queue pair calls. A wire is the code that carries the work of
+//! queue pairs. All calls come from the thread inside the engine.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -82,7 +83,8 @@ impl QueuePair {
     /// Returns the protection domain in which the wire resolves memory keys.
     ///
     /// # Errors
-    /// The errors that [`crate::ProtectionDomain::create_queue_pair`] can return for the domain.
+    /// Returns the errors that [`crate::ProtectionDomain::create_queue_pair`] can return for the
+    /// domain.
     pub fn domain(&self) -> Result<mem::ProtectionDomain, Error> {
         self.domain.memory().map(|(_, domain)| domain)
     }
@@ -98,7 +100,8 @@ impl QueuePair {
         self.shared.as_ref().map(|shared| shared.receives())
     }
 
-    /// Returns the oldest untaken send, if the wire may begin the send now.
+    /// Returns the oldest untaken send. Returns `None` if there is none, or if the queue pair is
+    /// not in RTS.
     #[inline]
     pub fn next_send(&self) -> Option<TakenSend<'_>> {
         let sequence = self.sends.taken();
@@ -115,7 +118,8 @@ impl QueuePair {
         self.sends.take_to(self.sends.taken() + 1);
     }
 
-    /// Returns the oldest untaken receive of the queue pair's own receive queue.
+    /// Returns the oldest untaken receive of the queue pair's own receive queue. Returns `None` if
+    /// there is none, or if the queue pair is in RESET or ERR.
     #[inline]
     pub fn next_receive(&self) -> Option<TakenReceive<'_>> {
         let sequence = self.receives.taken();
@@ -133,13 +137,14 @@ impl QueuePair {
         self.receives.take_to(self.receives.taken() + 1);
     }
 
-    /// Returns whether all taken sends are complete and the program has polled their completions.
+    /// Returns whether all taken sends are retired: they are complete, and the program has polled
+    /// their completions.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.sends.taken() == self.sends.retired()
     }
 
-    /// Returns whether a posted send is not taken and all earlier sends are retired.
+    /// Returns whether there is a posted send that is not taken, and all earlier sends are retired.
     #[inline]
     pub fn has_first_send(&self) -> bool {
         self.is_idle() && self.sends.posted() > self.sends.taken()
@@ -148,11 +153,12 @@ impl QueuePair {
     /// Fails the send that [`QueuePair::next_send`] returned, because an error on this side
     /// prevents it.
     ///
-    /// Takes the send. The send completes with `status` after all earlier sends. A datagram queue
-    /// pair enters SQE; any other queue pair enters ERR. In SQE, the wire must later call
-    /// [`QueuePair::on_drained`], as after [`crate::Wire::drain`].
+    /// Takes the send, which completes with `status` after all earlier sends. A datagram queue pair
+    /// enters SQE; any other queue pair enters ERR. If it enters SQE, the wire must later call
+    /// [`QueuePair::on_drained`], like after [`crate::Wire::drain`].
     ///
-    /// If the engine can complete the send in order, the wire does not call this.
+    /// If the engine itself can complete the send with an error, in order, the wire does not call
+    /// this function.
     pub fn send_failed(&self, send: TakenSend<'_>, status: CompletionStatus) {
         let TakenSend { sequence, mut slot } = send;
         slot.outcome = Some(status);
@@ -160,7 +166,8 @@ impl QueuePair {
         self.fail_send(sequence, status);
     }
 
-    /// Records that no taken send is in flight any more. [`crate::Wire::drain`] requires this call.
+    /// Records that no taken send is in flight any more. The wire must call this function after
+    /// [`crate::Wire::drain`].
     pub fn on_drained(&self) {
         self.end_draining();
     }

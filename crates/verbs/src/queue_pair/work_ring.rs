@@ -3,23 +3,24 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Work requests by number. Numbers start at 0 and never wrap.
+/// Work requests by number. Numbers start at 0 and never wrap. Threads post a request, take it
+/// (begin to carry it out) and retire it (free its slot).
 ///
 /// Only one thread at a time performs each step:
 /// * A posting thread holds a posting lock of the queue pair.
 /// * The taking thread is the thread inside the engine.
 /// * The retiring thread is the polling thread, which holds the poll lock of the completion queue.
 ///
-/// A slot belongs to the posting thread until `posted` passes its number. Then it belongs to the
-/// taking thread until the request is retired. Therefore no thread ever waits for the lock of a
-/// slot. The lock is needed only because the compiler cannot check this.
+/// A slot belongs to the posting thread until `posted` exceeds the number of its request. Then the
+/// slot belongs to the taking thread until the request is retired. Therefore no thread ever waits
+/// for the lock of a slot. The lock is needed only because the compiler cannot check this rule.
 #[derive(Debug)]
 pub(crate) struct WorkRing<S> {
     /// Slots. The low bits of a request's number are the index of its slot. The number of slots is
     /// a power of two.
     slots: Box<[Mutex<S>]>,
-    /// Identifiers by slot. They are stored outside the slots, because the polling thread reads
-    /// them most often.
+    /// The program's identifiers of the requests, by slot. They are stored outside the slots,
+    /// because the polling thread reads the identifier of each request but seldom its slot.
     ids: Box<[AtomicU64]>,
     capacity: u64,
     posted: Position,
@@ -29,7 +30,7 @@ pub(crate) struct WorkRing<S> {
     held: AtomicU64,
 }
 
-/// A counter on its own cache line, because different threads write the counters.
+/// A counter. Each counter has its own cache line, because different threads write the counters.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Position(AtomicU64);
@@ -52,8 +53,8 @@ impl<S> WorkRing<S> {
     /// Returns the number that the next posted request will get.
     #[inline]
     pub(crate) fn posted(&self) -> u64 {
-        // A thread that flushes and a thread that posts must not miss each other, so this load is
-        // `SeqCst`; see `post_to`.
+        // This load must be `SeqCst`, so that a thread that flushes and a thread that posts do not
+        // miss each other; see `post_to`.
         self.posted.0.load(Ordering::SeqCst)
     }
 
@@ -77,7 +78,7 @@ impl<S> WorkRing<S> {
         (number - self.retired() + held < self.capacity).then(|| self.slot(number))?
     }
 
-    /// Returns the slot of this number.
+    /// Returns the slot of the request with this number.
     #[inline]
     pub(crate) fn slot(&self, number: u64) -> Option<MutexGuard<'_, S>> {
         let slot = self.slots.get(self.place(number))?;
@@ -101,8 +102,8 @@ impl<S> WorkRing<S> {
     /// Marks all requests below `number` as posted.
     ///
     /// After this, the caller checks whether the queue pair is being flushed. A thread that begins
-    /// to flush then checks which requests are posted. At least one of the two threads therefore
-    /// sees what the other has done.
+    /// to flush first records this, and then checks which requests are posted. So at least one of
+    /// the two threads sees the change by the other, and the requests are flushed.
     #[inline]
     pub(crate) fn post_to(&self, number: u64) {
         self.posted.0.store(number, Ordering::SeqCst);
@@ -120,8 +121,8 @@ impl<S> WorkRing<S> {
         self.retired.0.store(number, Ordering::Release);
     }
 
-    /// Makes the place of the last retired request stay occupied until
-    /// [`WorkRing::release_places`]. Only the retiring thread calls this.
+    /// Makes the place of the request that was retired last stay occupied until
+    /// [`WorkRing::release_places`]. Only the retiring thread may call this function.
     pub(crate) fn hold_place(&self) {
         self.held.fetch_add(1, Ordering::Relaxed);
     }

@@ -90,8 +90,8 @@ fn a_queue_that_is_not_empty_raises_an_event_when_it_is_armed() {
     assert_eq!(poll(&watched.queue).len(), 1);
 }
 
-/// `ib_send_lat -e` reads an event, arms the queue and polls once. If it got an event without a
-/// completion, it would send too early.
+/// The benchmark `ib_send_lat -e` reads an event, arms the queue and polls once. If the benchmark
+/// got an event but found no completion, it would send too early.
 #[test]
 fn programs_that_poll_once_for_each_event_find_a_completion_each_time() {
     let watched = Watched::new();
@@ -161,8 +161,8 @@ fn work_that_is_still_to_be_flushed_raises_an_event_when_its_queue_is_armed() {
     }
 }
 
-/// When a program queries a queue pair, the library dequeues completions that the program has not
-/// polled.
+/// When a program queries a queue pair whose peer is lost, the library moves completions to a list
+/// of its own. These completions must still raise an event.
 #[test]
 fn completions_that_were_looked_at_raise_an_event_when_their_queue_is_armed() {
     for is_solicited in [false, true] {
@@ -182,7 +182,8 @@ fn completions_that_were_looked_at_raise_an_event_when_their_queue_is_armed() {
         watched.one.post_send(&[message]).expect("a send");
         assert_eq!(watched.host.poll(), [], "it only carries the message");
         watched.host.device.end(&watched.other, 0, Ending::ByPeer, OperationError::Flushed);
-        // To answer the query, the library decides which sends the lost peer has carried out.
+        // To answer the query, the library must decide which sends the lost peer has carried out,
+        // so it dequeues all completions.
         watched.other.query().expect("attributes");
         watched.queue.arm(Arm::Solicited).expect("it is armed");
         assert_eq!(watched.is_readable(), is_solicited);
@@ -277,7 +278,7 @@ fn a_thread_that_blocks_while_completions_are_left_in_an_armed_queue_gets_the_ev
     watched.queue.arm(Arm::Next).expect("it is armed");
     assert!(!watched.is_readable(), "an event has reported what is left");
     watched.channel.get().expect("an event").acknowledge_events(1);
-    // The queue raises one event for each time that it is armed.
+    // The queue raises at most one event for each time that it is armed.
     assert!(!watched.is_readable());
     watched.message(false);
     assert!(!watched.is_readable());
@@ -304,7 +305,7 @@ fn a_thread_that_blocks_raises_no_event_for_a_completion_that_it_is_about_to_get
     watched.host.device.reports_late.store(true, Ordering::SeqCst);
     watched.message(false);
     watched.channel.get().expect("an event").acknowledge_events(1);
-    // A program does the same: it arms the queue first and then polls.
+    // Arm the queue first and then poll, like programs do.
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.host.device.report();
     assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
@@ -379,8 +380,8 @@ fn a_queue_without_room_is_an_error_of_the_queue_and_of_its_queue_pairs() {
     init.limits.sends = 600;
     init.send_queue = Arc::clone(&queue);
     let (one, other) = host.pair_of(&init);
-    // A wire reports some work only when it is flushed. The queue has additional places for these
-    // completions, on which the program cannot rely.
+    // The program asked for one entry, but the queue has more places, because some completions are
+    // only for the library. So the queue overruns only after several completions.
     let mut posted = 0;
     while one.state() == QueuePairState::ReadyToSend {
         assert!(posted < 600, "it takes more than it has room for");
@@ -399,7 +400,7 @@ fn a_queue_without_room_is_an_error_of_the_queue_and_of_its_queue_pairs() {
     for event in &kinds {
         host.context.acknowledge_event(event);
     }
-    // The program can poll the completions that are in the queue. The completion that found no
+    // The program can poll the completions that are in the queue, but the completion that found no
     // place is lost.
     assert_eq!(poll(&queue).len() as u64, posted - 1);
     one.post_send(&[send(7, &[])]).expect("a send");

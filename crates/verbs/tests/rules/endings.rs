@@ -15,7 +15,7 @@ const SUCCESS: CompletionStatus = CompletionStatus::Success;
 const FLUSHED: CompletionStatus = CompletionStatus::Flushed;
 const LOST: CompletionStatus = CompletionStatus::TransportRetryExceeded;
 
-/// Returns two queue pairs. Their wire takes sends but does not complete them.
+/// Returns two connected queue pairs. Their wire takes sends but does not complete them.
 fn held(host: &Host) -> (Arc<QueuePair>, Arc<QueuePair>) {
     let pair = host.pair();
     host.device.holds.store(true, Ordering::SeqCst);
@@ -143,7 +143,7 @@ fn a_peer_that_is_gone_and_owes_nothing_leaves_the_queue_pair_as_it_is() {
     other.destroy().expect("nothing uses it");
     assert_eq!(host.poll(), [], "receives stay");
     assert_eq!(one.query().expect("what it is like").state, QueuePairState::ReadyToSend);
-    // The loss of the peer is an error only if a send is posted after it.
+    // The loss of the peer becomes an error when a send is posted after the loss.
     one.post_send(&[send(4, &[]), send(5, &[])]).expect("sends");
     assert_eq!(results(&host.poll()), [(4, LOST), (5, FLUSHED), (3, FLUSHED)]);
     assert_eq!(one.state(), QueuePairState::Error);
@@ -364,7 +364,7 @@ fn datagrams_that_overtake_each_other_are_reported_in_the_order_of_posting() {
     assert_eq!(host.poll(), []);
     host.device.complete(&one, 0);
     assert_eq!(results(&host.poll()), [(1, SUCCESS), (3, SUCCESS)]);
-    // The peer does not carry out the last send.
+    // The wire has not completed the last send, so the send is flushed.
     go(&one, QueuePairState::Error, 0);
     assert_eq!(results(&host.poll()), [(4, FLUSHED)]);
 }

@@ -1,5 +1,6 @@
-//! Random histories. Programs, wires and peers act in any order. In each history, posted work must
-//! complete exactly once, in order, and with the right status.
+//! Random histories, in which a program, its wire (the code that carries the work) and the peer act
+//! in any order. In each history, posted work must complete exactly once, in order, and with the
+//! right status.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,19 +17,20 @@ use crate::{Host, attributes, connect, go, receive, send, unsignalled};
 /// An action of the program, the wire or the peer.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The program posts a send. The send is signalled if the value is true.
+    /// The program posts a send. If the value is true, the send is signalled.
     Send(bool),
     /// The program posts a receive.
     Receive,
     /// The wire takes posted work.
     Drive,
-    /// The wire carries out this many of the sends that it has taken.
+    /// The wire carries out this number of the sends that it has taken.
     Carry(usize),
-    /// The connection ends after the wire has carried out this many of the taken sends.
+    /// The wire carries out this number of the sends that it has taken. Then the connection ends
+    /// for this reason.
     End(usize, Ending),
-    /// The program polls for this many completions.
+    /// The program polls for at most this number of completions.
     Poll(usize),
-    /// The program queries the state.
+    /// The program queries the state of the queue pair.
     Query,
     /// The program moves the queue pair to ERR.
     Fail,
@@ -57,7 +59,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// The model's state of a send.
+/// A send in the model.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     id: u64,
@@ -65,7 +67,8 @@ struct Posted {
     is_carried: bool,
 }
 
-/// Model that computes which completions must arrive.
+/// Performs steps with two queue pairs, and compares the completions with a model of the posted
+/// work.
 struct Model {
     host: Host,
     one: Arc<QueuePair>,
@@ -206,7 +209,8 @@ proptest! {
     }
 }
 
-/// Polls until all threads together have counted `wanted` completions.
+/// Polls until all threads together have polled `wanted` completions. Returns those that this
+/// thread has polled.
 fn poll_until(host: &Host, count: &AtomicU64, wanted: u64) -> Vec<(u64, CompletionStatus)> {
     let mut all = Vec::new();
     while count.load(Ordering::SeqCst) < wanted {
@@ -253,13 +257,13 @@ fn threads_that_post_and_poll_at_once_get_each_completion_once() {
 /// An action on a datagram queue pair.
 #[derive(Clone, Copy, Debug)]
 enum DatagramStep {
-    /// The program posts a datagram. The datagram is signalled if the value is true.
+    /// The program posts a datagram. If the value is true, the datagram is signalled.
     Send(bool),
     /// The wire takes all posted datagrams.
     Drive,
-    /// The wire sends one of the taken datagrams. The value selects which one.
+    /// The wire sends one of the datagrams that it has taken. The value selects the datagram.
     Leave(usize),
-    /// The program polls for this many completions.
+    /// The program polls for at most this number of completions.
     Poll(usize),
 }
 

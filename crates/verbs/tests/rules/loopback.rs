@@ -1,5 +1,5 @@
-//! A device in memory. When a thread drives the device, its wire moves work between queue pairs of
-//! the process.
+//! A device in memory. When a thread drives the device, the device carries out work between queue
+//! pairs of the process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,11 +25,12 @@ pub(crate) struct Loopback {
     pub(crate) is_foreign: AtomicBool,
     /// Whether the wire takes sends but does not complete them.
     pub(crate) holds: AtomicBool,
-    /// Whether completions raise their events only when a thread waits.
+    /// Whether the device reports completions of armed queues only when a thread waits or a test
+    /// calls `report`.
     pub(crate) reports_late: AtomicBool,
     /// Number of calls to `receives_posted`.
     pub(crate) receives_posted: AtomicU32,
-    /// Number of wake-ups of waiting threads, and number of calls to `serve_alone`.
+    /// Number of calls to `wake`. The next field counts the calls to `serve_alone`.
     pub(crate) wakes: AtomicU32,
     pub(crate) left_alone: AtomicU32,
     /// Number of doorbells for sends.
@@ -37,7 +38,8 @@ pub(crate) struct Loopback {
     engine: Mutex<Engine>,
 }
 
-/// State of the engine.
+/// The part of the device that stands for the engine: the connections, and the completion queues
+/// whose events are due.
 #[derive(Default)]
 struct Engine {
     ends: BTreeMap<u32, End>,
@@ -562,7 +564,8 @@ impl Engine {
         }
     }
 
-    /// Flushes the work that was not carried out, and ends the connection.
+    /// Ends the connection of the queue pair `number` for the reason `ending`. The work that was
+    /// not carried out completes with `error`.
     fn end(&mut self, number: u32, ending: Ending, error: OperationError) {
         let Some(end) = self.ends.get_mut(&number) else { return };
         if !std::mem::take(&mut end.is_connected) {
@@ -672,7 +675,7 @@ impl Drop for LoopbackWire {
     }
 }
 
-/// Cause why a send cannot be carried out.
+/// Why a send cannot be carried out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Refusal {
     Fails(OperationError),

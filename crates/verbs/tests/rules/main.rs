@@ -1,4 +1,4 @@
-//! Tests of the rules of verbs. They use a device in memory. Its wire moves work between queue
+//! Tests of the rules of verbs. They use a device in memory, which carries out work between queue
 //! pairs of the process.
 #![forbid(unsafe_code)]
 
@@ -90,7 +90,7 @@ impl Host {
         ScatterGather { address: self.buffer.address() + offset, length, key: self.region.key() }
     }
 
-    /// Polls all completions that are in the queue.
+    /// Polls and returns all completions that are in the queue.
     fn poll(&self) -> Vec<WorkCompletion> {
         poll(&self.queue)
     }
@@ -133,7 +133,8 @@ fn receive(id: u64, pieces: &[ScatterGather]) -> ReceiveRequest<'_> {
     ReceiveRequest { id, pieces }
 }
 
-/// Returns the attributes that a program sets on the way to RTS.
+/// Returns the attributes that a program sets when it moves a queue pair to RTS. `destination` is
+/// the number of the peer's queue pair.
 fn attributes(destination: u32) -> QueuePairAttributes {
     let path = AddressVectorAttributes {
         gid: own_gid(),
@@ -160,7 +161,7 @@ fn attributes(destination: u32) -> QueuePairAttributes {
     }
 }
 
-/// Returns the attribute masks that programs use.
+/// Returns the attribute mask that programs use for the transition to the state `to`.
 fn mask_of(service: QueuePairType, to: QueuePairState) -> AttributeMask {
     let mask = match (service, to) {
         (QueuePairType::Datagram, QueuePairState::Init) => 0x71,
@@ -185,7 +186,7 @@ fn modify(
     queue_pair.modify(&Modification { mask, state, current, drained_event: true, attributes })
 }
 
-/// Makes a transition, with the attributes that programs use.
+/// Moves the queue pair to `state`, with the attributes that programs use.
 fn go(queue_pair: &QueuePair, state: QueuePairState, destination: u32) {
     let mask = mask_of(queue_pair.service(), state);
     modify(queue_pair, state, mask, attributes(destination)).expect("a transition");

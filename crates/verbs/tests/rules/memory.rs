@@ -12,7 +12,7 @@ use crate::{Host, receive, results, send};
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
 
-/// Writes 8 bytes to the peer and returns the status.
+/// Writes 8 bytes to the peer, and returns the status of the completion.
 fn write(host: &Host, from: &QueuePair, address: u64, key: u32) -> CompletionStatus {
     let pieces = [host.piece(0, 8)];
     let opcode = SendOpcode::Write { address, key, immediate: None };

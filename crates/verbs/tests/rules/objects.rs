@@ -1,4 +1,5 @@
-//! Tests of objects: their dependencies, users and limits.
+//! Tests of objects: which objects use others, when they can be destroyed, and how many there can
+//! be.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -65,7 +66,7 @@ fn what_was_destroyed_is_neither_destroyed_again_nor_used() {
     assert!(is_refused(&queue.destroy()));
     let init = QueuePairInit { send_queue: queue, ..host.init(QueuePairType::Reliable) };
     assert!(is_refused(&host.domain.create_queue_pair(&init)));
-    // The failed attempts no longer use the objects that they had begun to use.
+    // The failed attempts to create a queue pair must not count as users of these objects.
     assert_eq!(host.queue.destroy(), Ok(()));
     assert_eq!(host.region.deregister(), Ok(()));
     assert!(is_refused(&host.region.deregister()));

@@ -189,7 +189,7 @@ fn what_a_service_does_not_carry_is_refused_when_it_is_posted() {
     }
     let all = [read, add, swap, write, invalidate];
     assert!(all.into_iter().all(|opcode| refused(&datagrams, opcode)));
-    // The queue pair rejects a datagram without an address.
+    // The queue pair must reject a datagram without a destination.
     assert!(matches!(datagrams.post_send(&[send(1, &sink)]), Err((0, Error::Invalid(_)))));
 }
 

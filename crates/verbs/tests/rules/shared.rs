@@ -22,7 +22,8 @@ fn a_message_completes_the_receive_that_it_took_for_its_own_queue_pair() {
     let pieces = [host.piece(0, 8), host.piece(64, 8)];
     shared.post(&[receive(70, &pieces), receive(71, &[])]).expect("receives");
     assert_eq!(one.limits().receives, 0);
-    // The test does not know the place of each receive. Each receive must complete once.
+    // It is not specified which receive has which place, so check only that each receive completes
+    // once.
     host.device.deliver(&one, 0, 12);
     host.device.deliver(&other, 1, 0);
     let found = host.poll();
@@ -49,8 +50,8 @@ fn a_receive_makes_room_when_its_completion_is_polled_or_purged() {
     assert_eq!(fill(), Err((0, true)));
     go(&one, QueuePairState::Reset, 0);
     assert_eq!(host.poll(), []);
-    // The wire of this test delivers messages without taking receives from the queue. The wire's
-    // queue is therefore still full, although a place is free.
+    // The wire of this test delivers messages without taking receives from the shared queue. So the
+    // queue is still full, although one receive was purged.
     assert_eq!(fill(), Err((0, true)));
     assert_eq!(one.destroy(), Ok(()));
 }

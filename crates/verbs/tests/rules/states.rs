@@ -12,7 +12,7 @@ use crate::{Host, attributes, go, mask_of, modify, receive, results, send};
 const SERVICES: [QueuePairType; 3] =
     [QueuePairType::Reliable, QueuePairType::Unreliable, QueuePairType::Datagram];
 
-/// A change that makes one attribute invalid.
+/// A function that makes one attribute invalid.
 type Change = fn(&mut QueuePairAttributes);
 
 fn is_refused(result: &Result<(), Error>) -> bool {
@@ -26,7 +26,8 @@ fn programs_get_to_rts_with_the_masks_that_they_use() {
         let (one, other) = (host.queue_pair(service), host.queue_pair(service));
         assert_eq!(one.state(), QueuePairState::Reset);
         crate::connect(&one, &other);
-        // perftest changes attributes in RTS without naming the state in the mask.
+        // The benchmarks of perftest change attributes in RTS with a mask that does not contain the
+        // state.
         let mask = match service {
             QueuePairType::Reliable => AttributeMask::NOT_READY_TIMER,
             QueuePairType::Unreliable => AttributeMask::ACCESS,

@@ -1,5 +1,5 @@
-//! Tests of a strict device, which gives programs exactly what they ask for. Compares it with a
-//! lenient device.
+//! Tests of a strict device, which gives programs exactly the sizes that they ask for. The tests
+//! compare it with a lenient device, which gives more if this costs nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -77,7 +77,7 @@ fn the_first_completion_beyond_the_depth_fails_the_queue_and_all_its_queue_pairs
         // The device raises one event for each queue pair that is attached to the queue.
         let fatal = AsyncEventKind::QueuePairFatal;
         assert_eq!(events(&host, 3), [fatal; 3]);
-        // The program can poll earlier completions; no further completions arrive.
+        // The program can poll the earlier completions, but no further completions arrive.
         assert_eq!(results(&poll(&queue)), [(0, SUCCESS), (1, SUCCESS)]);
         for queue_pair in [&one, &other, &beside, &of_beside] {
             queue_pair.destroy().expect("it is there");
@@ -180,8 +180,8 @@ fn datagrams_without_a_signal_hold_their_places_until_one_with_a_signal_is_polle
             assert_eq!(beyond, Ok(()));
             continue;
         }
-        // If a program posts as many unsignalled sends as the queue holds, no place of the queue
-        // becomes free again.
+        // On a strict device, unsignalled sends occupy their places until a signalled send
+        // completes. All places are occupied by unsignalled sends here, so none becomes free.
         assert!(matches!(beyond, Err((0, Error::NoRoom(_)))));
         let host = self::host(strictness);
         let one = host.queue_pair(QueuePairType::Datagram);

@@ -25,7 +25,8 @@ fn completions_report_when_they_came_and_flushed_work_when_it_is_polled() {
         NOW_NS.store(at_ns, Ordering::SeqCst);
         other.post_receive(&[receive(id, &[])]).expect("a receive");
         one.post_send(&[send(id, &[])]).expect("a send");
-        // The completion arrives while the test polls another queue, which has no clock.
+        // This poll of another queue, which has no clock, drives the device, so that the completion
+        // arrives now.
         assert!(host.poll().iter().all(|completion| completion.at_ns == 0));
     }
     NOW_NS.store((1 << 50) + 900, Ordering::SeqCst);

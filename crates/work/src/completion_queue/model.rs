@@ -4,9 +4,9 @@
 //! ./x loom
 //! ```
 //!
-//! In this model, chunks have one slot, so that rings soon become full. With `--cfg loom_mutation`
-//! in RUSTFLAGS, the filling thread reads the mark without a fence. In that case,
-//! `a_thread_that_arms_and_finds_nothing_is_woken` must fail.
+//! In this model, a ring allocates its slots one by one, and the first ring has one slot. With
+//! `--cfg loom_mutation` in RUSTFLAGS, the filling thread checks without a fence whether the queue
+//! is armed. In that case, `a_thread_that_arms_and_finds_nothing_is_woken` must fail.
 
 use loom::sync::Arc;
 use loom::thread as modelled;
@@ -48,7 +48,7 @@ fn two_pollers_get_each_completion_once_across_rings() {
             let queue = Arc::clone(&queue);
             modelled::spawn(move || take(&queue, 1))
         });
-        // The first ring has one slot.
+        // The first ring has one slot, so the second completion goes to a second ring.
         for context in 0..2 {
             assert_eq!(queue.push(&numbered(context)), Push::Added);
         }

@@ -49,7 +49,7 @@ fn a_queue_with_a_depth_is_overrun_by_the_first_completion_beyond_it_and_not_by_
     let push = |context| queue.push(&numbered(context));
     assert_eq!([push(0), push(1), push(0), push(2), push(0)], [Push::Added; 5]);
     assert_eq!([queue.poll(), queue.poll()], [Some(numbered(0)), Some(numbered(1))]);
-    // This completion was polled, but the program has not received it yet.
+    // One of the polled completions still counts, because the program has not received it yet.
     queue.set_kept(1);
     queue.set_depth(3);
     assert_eq!((push(3), queue.is_overrun()), (Push::Added, false));
@@ -94,7 +94,7 @@ fn a_queue_that_held_as_much_before_takes_no_more_memory() {
         (0..count).for_each(|context| assert_eq!(queue.push(&numbered(context)), Push::Added));
         (0..count).for_each(|context| assert_eq!(queue.poll(), Some(numbered(context))));
     };
-    // These turns use each slot of the last ring.
+    // Fill and empty the queue until each slot of the last ring was used.
     (0..8).for_each(|_| turn(3000));
     let taken = queue.bytes();
     assert!(taken < 4 * 3000 * 64, "{taken} bytes");
@@ -221,8 +221,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Push(count) => {
-                    // Make pushes beyond the capacity rare, because an overrun queue accepts no
-                    // more completions.
+                    // Push beyond the capacity in few cases only, because after that the queue is
+                    // overrun and accepts no more completions.
                     for _ in 0..count {
                         let fits = model.has_room();
                         if !fits && count % 16 > 0 {

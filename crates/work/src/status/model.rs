@@ -4,8 +4,8 @@
 //! ./x loom
 //! ```
 //!
-//! With `--cfg loom_mutation` in RUSTFLAGS, the task does not check the status again after it has
-//! registered. In that case, the model must fail.
+//! With `--cfg loom_mutation` in RUSTFLAGS, the task does not check again, after it has registered,
+//! whether the operation has finished. In that case, the model must fail.
 
 use std::task::Wake;
 
@@ -67,8 +67,8 @@ fn a_task_that_changes_is_woken_as_it_is_last() {
     });
 }
 
-/// The thread that finishes the operation is delayed. Before it continues, the handle is released,
-/// a new operation gets the slot, and another task waits for this operation.
+/// The thread that finishes the first operation is delayed. Before it continues, the handle is
+/// released, a second operation gets the slot, and another task waits for the second operation.
 #[test]
 fn a_task_of_the_next_life_is_not_lost() {
     loom::model(|| {
@@ -85,7 +85,8 @@ fn a_task_of_the_next_life_is_not_lost() {
         slot.forget_waker();
         let (before, _) = slot.end(RELEASED);
         if before & FINISHED != 0 {
-            // This thread frees the slot and reuses it.
+            // Both threads are done with the first operation, so this thread reuses the slot for
+            // the second operation.
             slot.state.store(0, Ordering::Release);
             let new = std::sync::Arc::new(Count::default());
             let waits = slot.watch(&Waker::from(std::sync::Arc::clone(&new)));

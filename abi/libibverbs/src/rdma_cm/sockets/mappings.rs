@@ -1,5 +1,6 @@
-//! Mappings of sockets: `riomap`, `riounmap` and `riowrite`. If a socket has mappings, other calls
-//! need additional steps, which are also here.
+//! Mappings of sockets: `riomap`, `riounmap` and `riowrite`. For a socket that can have mappings,
+//! this module connects a queue pair, which carries the writes to mapped memory. The module also
+//! has the additional steps that other calls on such a socket need.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -15,7 +16,7 @@ use super::side::{MAPS_MAX, Side, is_non_blocking};
 use super::{address_of, peer_of};
 
 /// A socket for which the program has set `RDMA_IOMAPSIZE`. `maps` is the maximum number of
-/// mappings that its peer may announce.
+/// mappings that the peer of the socket may announce.
 struct Socket {
     maps: u32,
     role: Role,
@@ -25,13 +26,13 @@ enum Role {
     /// The socket is neither connected nor listening.
     Fresh,
     Listens(Arc<Listening>),
-    /// The socket is connected or connecting. The listening end stays open until the end that
-    /// belongs to this socket is connected.
+    /// The socket is connected or connecting. If the socket was accepted, the second field keeps
+    /// the listening id open until the queue pair of this socket is connected.
     Connected(Arc<Meeting>, Option<Arc<Listening>>),
 }
 
-/// `SOCKETS` has all sockets with mappings, by descriptor. `COUNT` is their number. In most
-/// programs it is 0, and calls then do not lock the map.
+/// `SOCKETS` contains all sockets that can have mappings, by descriptor. `COUNT` is the number of
+/// these sockets. In most programs the number is 0, so that calls do not lock the map.
 static SOCKETS: Mutex<BTreeMap<c_int, Socket>> = Mutex::new(BTreeMap::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -39,7 +40,7 @@ fn sockets() -> MutexGuard<'static, BTreeMap<c_int, Socket>> {
     SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `change` on the sockets. Returns `None` at once if there are no sockets.
+/// Runs `change` on the map of sockets. Returns `None` at once if the map is empty.
 fn with<R>(change: impl FnOnce(&mut BTreeMap<c_int, Socket>) -> Option<R>) -> Option<R> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
@@ -82,7 +83,8 @@ pub(super) fn wanted(socket: c_int) -> c_int {
     with(|sockets| c_int::try_from(sockets.get(&socket)?.maps).ok()).unwrap_or(0)
 }
 
-/// Opens the listening end that belongs to a socket. The socket starts to listen.
+/// Starts to listen for connection requests to the queue pairs of accepted sockets, because
+/// `socket` has started to listen.
 pub(super) fn on_listen(socket: c_int) -> Result<(), Error> {
     let wants = with(|sockets| sockets.get(&socket).map(|known| known.maps));
     let (Some(maps), Some(at)) = (wants, listens_at(socket)) else { return Ok(()) };
@@ -91,7 +93,7 @@ pub(super) fn on_listen(socket: c_int) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts to wait for the end that belongs to an accepted socket.
+/// Starts to wait until the queue pair of an accepted socket is connected.
 pub(super) fn on_accept(listener: c_int, socket: c_int) {
     forget(socket);
     with(|sockets| {
@@ -104,7 +106,7 @@ pub(super) fn on_accept(listener: c_int, socket: c_int) {
     });
 }
 
-/// Starts to connect the end that belongs to a socket. The socket is connected or connecting.
+/// Starts to connect the queue pair of a socket, because the socket is connected or connecting.
 pub(super) fn on_connect(socket: c_int) {
     with(|sockets| {
         let known = sockets.get_mut(&socket)?;
@@ -115,23 +117,24 @@ pub(super) fn on_connect(socket: c_int) {
     });
 }
 
-/// The kernel has reused a descriptor. Removes the previous socket of this descriptor.
+/// Removes the previous socket of a descriptor, because the kernel has reused the descriptor.
 pub(super) fn forget(socket: c_int) {
-    // Drop the value after the lock is released.
+    // Drop the value here, after the lock is released.
     drop(with(|sockets| sockets.remove(&socket)));
 }
 
-/// Waits until the peer has placed all writes. Other calls use this before they close a socket or
-/// shut it down for sending. When the peer sees the end of the stream, all writes are thus placed.
+/// Waits until all writes are in the peer's memory. Other calls use this function before they close
+/// a socket or shut it down for sending, so that all writes are in the peer's memory when the peer
+/// sees the end of the stream.
 pub(super) fn on_last(socket: c_int) {
     if let Some(side) = met(socket) {
-        // If the peer is gone, ignore the error.
+        // Ignore an error. It means that the peer is gone, and no write can reach it any more.
         let _gone = side.settle(true);
     }
 }
 
-/// Removes a closed socket. If a thread still waits for the end that belongs to the socket, ends
-/// the wait.
+/// Removes a closed socket. If a thread still waits until the queue pair of the socket is
+/// connected, ends the wait.
 pub(super) fn on_close(socket: c_int) {
     on_last(socket);
     let closed = with(|sockets| sockets.remove(&socket));
@@ -140,7 +143,8 @@ pub(super) fn on_close(socket: c_int) {
     }
 }
 
-/// Waits until the peer has placed earlier writes. Calls that send use this before they send.
+/// Waits until earlier writes are in the peer's memory. Calls that send use this function before
+/// they send.
 pub(super) fn before_sending(socket: c_int, flags: c_int) -> Result<(), Error> {
     let Some(side) = met(socket) else { return Ok(()) };
     side.settle(!is_non_blocking(socket, flags))
@@ -161,7 +165,8 @@ pub(super) fn map(
     }
     let side = meeting(socket)?.wait()?;
     with(|sockets| {
-        // The end is connected, so the socket does not need the listening end any more.
+        // The queue pair of the socket is connected, so the socket no longer needs the listening
+        // id.
         if let Role::Connected(_, listening) = &mut sockets.get_mut(&socket)?.role {
             *listening = None;
         }

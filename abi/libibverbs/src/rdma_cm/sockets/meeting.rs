@@ -1,9 +1,11 @@
-//! Connects the two ends that belong to a connected pair of sockets. The end of the connecting
-//! socket sends a request to a port of the connection manager. This port has the same number as the
-//! peer's socket. The request contains the address of the connecting socket.
+//! Connects the two queue pairs that belong to a connected pair of sockets. The queue pairs carry
+//! writes to mapped memory. The side of the connecting socket sends a request to the port of the
+//! connection manager that has the same number as the port of the peer's socket. The request
+//! contains the address of the connecting socket.
 //!
-//! These steps do not use the byte stream of the socket. A socket with mappings can therefore be
-//! connected to a socket without mappings. Only `riomap` then fails, because there is no peer.
+//! These steps do not use the byte stream of the socket. So a socket with mappings can be connected
+//! to a socket without mappings. In this case, only `riomap` fails, because the queue pair has no
+//! peer.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -19,7 +21,7 @@ use verbs::{Error, start_thread};
 use super::super::devices::shared;
 use super::side::{Hello, Side};
 
-/// The wait of a connected socket for its end.
+/// The state of the wait until the queue pair of a connected socket is connected.
 #[derive(Default)]
 pub(super) struct Meeting {
     state: Mutex<State>,
@@ -36,7 +38,7 @@ enum State {
 }
 
 impl Meeting {
-    /// Returns the end if it is already connected.
+    /// Returns the connected queue pair; `None` if it is not connected yet.
     pub(super) fn side(&self) -> Option<Arc<Side>> {
         match &*lock(&self.state) {
             State::Met(side) => Some(Arc::clone(side)),
@@ -44,7 +46,8 @@ impl Meeting {
         }
     }
 
-    /// Waits until the end is connected, but at most for [`PATIENCE`].
+    /// Waits until the queue pair is connected, but at most for [`PATIENCE`]. Returns the queue
+    /// pair, or an error.
     pub(super) fn wait(&self) -> Result<Arc<Side>, Error> {
         let waits = |state: &mut State| matches!(state, State::Waits);
         let state = lock(&self.state);
@@ -55,7 +58,7 @@ impl Meeting {
         }
     }
 
-    /// Ends the wait. Returns the end if it was connected.
+    /// Ends the wait. Returns the queue pair if it was connected.
     pub(super) fn end(&self) -> Option<Arc<Side>> {
         let before = std::mem::replace(&mut *lock(&self.state), State::Over);
         self.changed.notify_all();
@@ -65,8 +68,8 @@ impl Meeting {
         }
     }
 
-    /// Stores the connected end. If the wait has already ended, drops the end instead and returns
-    /// false.
+    /// Stores the connected queue pair. If the wait has already ended, drops the queue pair instead
+    /// and returns false.
     fn meet(&self, side: Side) -> bool {
         let mut state = lock(&self.state);
         let waits = matches!(*state, State::Waits);
@@ -82,13 +85,14 @@ impl Meeting {
     }
 }
 
-/// Starts to connect the end of a connecting socket to the peer's end. A separate thread does this,
-/// because the program's call must not block.
+/// Starts to connect the queue pair of a connecting socket to the peer's queue pair. A separate
+/// thread does this, because the program's call must not block.
 pub(super) fn look_for(socket: c_int, maps: u32) -> Arc<Meeting> {
     let meeting = Arc::new(Meeting::default());
     let shared = Arc::clone(&meeting);
     let look = move || {
-        // The peer may enable mappings a moment after it starts to listen. Retry until then.
+        // The peer may enable mappings a moment after it has started to listen, so retry for some
+        // time.
         for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
             if shared.has_ended() {
                 return;
@@ -116,7 +120,8 @@ fn addresses(socket: c_int) -> Option<(SocketAddr, SocketAddr)> {
     Some((super::address_of(socket, libc::getsockname)?, super::peer_of(socket)?))
 }
 
-/// Sends a connection request to the peer. Returns `None` if the peer does not accept it.
+/// Sends a connection request to the peer, and returns the connected queue pair. Returns `None` if
+/// the peer does not accept the request.
 fn ask(own: SocketAddr, peer: SocketAddr, maps: u32) -> Result<Option<Side>, Error> {
     let host = &shared()?.host;
     let channel = EventChannel::new(host)?;
@@ -164,12 +169,12 @@ fn said(hello: Hello) -> ConnectOptions {
     }
 }
 
-/// The listening end that belongs to a listening socket. The end listens until this value is
+/// Listens for connection requests to the queue pairs of accepted sockets, until this value is
 /// dropped.
 pub(super) struct Listening {
     arrived: Arc<Arrived>,
-    /// The other end of this stream belongs to the serving thread, which polls it. If this end is
-    /// dropped, the thread ends.
+    /// The other socket of this pair belongs to the serving thread, which polls it. If this socket
+    /// is dropped, the thread ends.
     _open: UnixStream,
 }
 
@@ -180,14 +185,16 @@ struct Arrived {
 
 #[derive(Default)]
 struct Here {
-    /// Connected ends whose socket is not accepted yet, oldest first.
+    /// Connected queue pairs whose sockets the program has not accepted yet, oldest first. Each
+    /// entry has the address of the socket's peer.
     sides: VecDeque<(SocketAddr, Side)>,
-    /// Accepted sockets whose end is not connected yet.
+    /// The accepted sockets whose queue pairs are not connected yet. Each entry has the address of
+    /// the socket's peer, and the state of the wait for the queue pair.
     waiting: Vec<(SocketAddr, std::sync::Weak<Meeting>)>,
 }
 
 impl Listening {
-    /// Starts to listen. The socket listens at `at`.
+    /// Starts to listen at `at`, the address at which the socket listens.
     pub(super) fn open(at: SocketAddr, maps: u32) -> Result<Self, Error> {
         let host = &shared()?.host;
         let channel = EventChannel::new(host)?;
@@ -203,7 +210,8 @@ impl Listening {
         let served = Arc::clone(&arrived);
         let serve = move || {
             while is_open(&channel, &ends) {
-                // A failure affects only one connection. Its peer is notified or times out.
+                // Ignore failures. A failure affects only one connection, whose peer is notified or
+                // times out.
                 let _failed = served.serve(&channel, maps);
             }
             let _gone = id.destroy();
@@ -212,8 +220,8 @@ impl Listening {
         Ok(Self { arrived, _open: open })
     }
 
-    /// Returns the wait for the end that belongs to an accepted socket. `peer` is the address of
-    /// the socket's peer.
+    /// Returns the state of the wait until the queue pair of an accepted socket is connected.
+    /// `peer` is the address of the socket's peer.
     pub(super) fn expect(&self, peer: SocketAddr) -> Arc<Meeting> {
         let meeting = Arc::new(Meeting::default());
         let mut here = lock(&self.arrived.state);
@@ -231,7 +239,7 @@ impl Listening {
 }
 
 impl Arrived {
-    /// Handles one event.
+    /// Handles the next event of the channel.
     fn serve(&self, channel: &EventChannel, maps: u32) -> Result<(), Error> {
         let event = take(channel)?;
         event.acknowledge();
@@ -239,7 +247,7 @@ impl Arrived {
             return Ok(());
         }
         // Accept a request only for a socket of the requesting host. Without this check, a host
-        // could get the mappings of another host.
+        // could connect to the queue pair of another host's socket.
         let asks = event.id.remote().map(|remote| remote.ip().to_canonical());
         let hello = Hello::decode(&event.private_data);
         let Some(hello) = hello.filter(|hello| Some(hello.socket.ip()) == asks) else {
@@ -265,12 +273,13 @@ impl Arrived {
         let oldest = if is_full { here.sides.pop_front() } else { None };
         here.sides.push_back((of, side));
         drop(here);
-        // Closing a connection takes some time, so drop it after the lock is released.
+        // Drop the oldest queue pair after the lock is released, because closing its connection
+        // takes some time.
         drop(oldest);
     }
 }
 
-/// Waits for an event. Returns false if the listening end is dropped.
+/// Waits until an event is queued, and returns true. Returns false if the `Listening` is dropped.
 fn is_open(channel: &EventChannel, ends: &UnixStream) -> bool {
     let [news, end] = [channel.descriptor().as_raw_fd(), ends.as_raw_fd()];
     let mut wanted = [news, end].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
@@ -294,17 +303,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum time for which an end waits for the other end. If both sockets have mappings, their ends
-/// connect at about the same time.
+/// Maximum time for which one side waits until its queue pair is connected to the peer's. If both
+/// sockets have mappings, a shorter time suffices, because both sides start to connect at about the
+/// same time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Time between two attempts.
+/// Time between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Maximum number of ends that wait until their socket is accepted. It equals the maximum number of
-/// pending connections of a listening socket. Each end takes 1 MiB of address space and a queue
-/// pair.
+/// Maximum number of connected queue pairs whose sockets the program has not accepted yet. It
+/// equals a usual backlog of a listening socket. Each queue pair takes 1 MiB of address space.
 const ARRIVED_MAX: usize = 128;
 
-/// The maximum number of retries that a program can set.
+/// The largest number of retries that a connection can have.
 const RETRIES: u8 = 7;

@@ -54,8 +54,8 @@ impl Pages {
     /// this call.
     pub(super) unsafe fn fill(&self, at: usize, from: *const u8, len: usize) {
         assert!(at + len <= self.len, "{len} bytes at {at} of {}", self.len);
-        // SAFETY: the destination is inside the pages, as checked above. The caller guarantees the
-        // rest.
+        // SAFETY: the check above ensures that the destination is inside the pages. The caller
+        // guarantees the source, and that no other thread accesses the destination.
         unsafe { ptr::copy_nonoverlapping(from, self.start.cast::<u8>().add(at), len) };
     }
 }

@@ -1,9 +1,10 @@
-//! One end of the additional connection that belongs to a connected socket. It is a queue pair that
+//! One side of the additional connection that belongs to a connected socket: a queue pair that
 //! writes to mapped memory of the peer.
 //!
-//! Each end has a table of the peer's mappings, which the peer writes. `riomap` writes an entry to
-//! the table at the peer. `riowrite` looks up the offset in the table at its own end. An end places
-//! its writes to the table and to mapped memory in one order.
+//! Each side has a table of the peer's mappings, which the peer writes. `riomap` writes an entry to
+//! the table at the peer. `riowrite` looks up the offset in the table on its own side. Writes to
+//! the table and to mapped memory use the same queue pair, so they arrive in the order in which
+//! they were posted.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -18,7 +19,7 @@ use verbs::{
 
 use super::pages::Pages;
 
-/// One end of the connection.
+/// One side of the additional connection that belongs to a connected socket.
 pub(super) struct Side {
     id: Arc<Id>,
     context: Arc<Context>,
@@ -45,22 +46,23 @@ struct Sending {
 }
 
 /// Memory that the program has mapped with `riomap`. `remote` contains the index of the mapping in
-/// the peer's table, and the region. If the peer may not write to the memory, `remote` is `None`.
+/// the peer's table, and the memory region; `remote` is `None` if the peer may not write to the
+/// memory.
 struct Mapped {
     address: usize,
     len: usize,
     remote: Option<(u32, Arc<MemoryRegion>)>,
 }
 
-/// The private data that the two ends exchange when they connect.
+/// The private data that the two sides exchange when they connect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Hello {
     /// Address and port of the connecting socket.
     pub(super) socket: SocketAddr,
-    /// Address of the table at the sending end.
+    /// Address of the table on the side that sends this data.
     table: u64,
     key: u32,
-    /// Number of entries in the table.
+    /// Number of entries in the table on the side that sends this data.
     maps: u32,
 }
 
@@ -100,7 +102,7 @@ impl Hello {
 }
 
 impl Side {
-    /// Creates an end and attaches its queue pair to the id. Returns an error if the id has no
+    /// Creates one side and attaches its queue pair to the id. Returns an error if the id has no
     /// device.
     pub(super) fn new(id: &Arc<Id>, maps: u32) -> Result<Self, Error> {
         let Some(device) = id.device() else {
@@ -151,7 +153,8 @@ impl Side {
         })
     }
 
-    /// Returns the private data of this end for a connection of `socket`.
+    /// Returns the private data that this side sends. `socket` is the address of the connecting
+    /// socket.
     pub(super) fn hello(&self, socket: SocketAddr) -> Hello {
         let table = self.table.remote_address();
         Hello { socket, table, key: self.table.key(), maps: self.maps }
@@ -167,7 +170,7 @@ impl Side {
         &self.id
     }
 
-    /// Allows the peer to write to memory. The peer uses `offset` as the address of the memory.
+    /// Allows the peer to write to memory. `riowrite` at the peer uses `offset` for the first byte.
     pub(super) fn map(&self, address: usize, len: usize, offset: u64) -> Result<(), Error> {
         let peer = self.peer()?;
         let mut mapped = lock(&self.mapped);
@@ -202,15 +205,15 @@ impl Side {
         let Mapped { remote: Some((index, region)), .. } = mapped.swap_remove(at) else {
             return Ok(());
         };
-        // If the peer is gone, it needs no notification. Ignore the error.
+        // Ignore the error, because a peer that is gone needs no notification.
         let _sent = self.send_entry(index, [0; 4]);
         region.deregister()
     }
 
     /// Writes to mapped memory of the peer. Returns the number of written bytes. The number is less
     /// than `count` in two cases:
-    /// * The mapping ends before `count` bytes are written.
-    /// * All slots are in use, and the call must not block.
+    /// * The peer's mapping ends before `count` bytes are written.
+    /// * All slots for writes in flight are in use, and the call must not block.
     ///
     /// # Safety
     /// `from` must have `count` readable bytes.
@@ -238,8 +241,8 @@ impl Side {
         Ok(done)
     }
 
-    /// Waits until the peer has placed all writes. Returns an error if writes are pending and the
-    /// call must not block.
+    /// Waits until all writes are in the peer's memory. Returns an error if writes are pending and
+    /// the call must not block.
     pub(super) fn settle(&self, may_wait: bool) -> Result<(), Error> {
         let mut sending = lock(&self.sending);
         self.wait(&mut sending, may_wait, |sending| sending.placed == sending.posted)
@@ -250,7 +253,7 @@ impl Side {
     }
 
     /// Finds the peer's mapping that contains an offset. Returns the remote address for this
-    /// offset, the number of bytes up to the end of the mapping, and the key.
+    /// offset, the number of bytes up to the end of the mapping, and the key of the mapping.
     fn find(&self, offset: u64) -> Option<(u64, usize, u32)> {
         (0..self.maps as usize).find_map(|index| {
             let number = |of: usize| self.pages.number(index * ENTRY_BYTES + of * 8);
@@ -372,7 +375,8 @@ impl Drop for Side {
             self.context.close(),
             self.id.destroy(),
         ];
-        // Ignore errors. In a forked child, all of these objects belong to the parent.
+        // Ignore errors. In a forked child, all of these objects belong to the parent, so each call
+        // fails.
         drop(ended);
     }
 }
@@ -381,8 +385,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum number of mappings that a peer may announce. The table takes 32 KiB. librdmacm allows
-/// 255.
+/// Maximum number of mappings that a peer may announce. With this number, the table takes 32 KiB.
+/// librdmacm allows 255 mappings.
 pub(super) const MAPS_MAX: u32 = 1024;
 
 /// The access that a peer has to mapped memory.
@@ -392,14 +396,15 @@ const WRITABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE
 /// all zeros.
 const ENTRY_BYTES: usize = 32;
 
-/// Maximum number of writes in flight. Their slots take 64 × 16 KiB = 1 MiB. A page of a slot takes
-/// memory only after a write has used it.
+/// Maximum number of writes in flight. Their slots take 64 × 16 KiB = 1 MiB of address space. A
+/// page of a slot takes memory only after a write has used it.
 const SLOTS: u32 = 64;
 
-/// Size of a slot in bytes.
+/// Size in bytes of a slot, which holds the bytes of one write.
 const SLOT_BYTES: usize = 16 << 10;
 
-/// First bytes of the private data. The private data of other programs begins differently.
+/// First bytes of the private data. These bytes distinguish the data from the private data of other
+/// programs.
 const MAGIC: [u8; 4] = *b"rio1";
 
 /// Returns whether a call on a socket must not block.

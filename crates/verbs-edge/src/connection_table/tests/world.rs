@@ -1,6 +1,6 @@
 //! Two hosts in virtual time, each with an engine, a connection table and one queue pair.
 //!
-//! A host runs only when the test gives it a turn. The test thus decides which host is slow. The
+//! A host runs only when the test says so. In this way, the test decides which host is slow. The
 //! inbox of a host contains frames in the order in which they were sent.
 
 use std::collections::VecDeque;
@@ -75,14 +75,14 @@ impl World {
         Self { now: Instant(1000), hosts, delay_ns: 0, transit: VecDeque::new() }
     }
 
-    /// Removes the queue pair of a host from its table.
+    /// Removes the queue pair of a host from the connection table of that host.
     pub(super) fn leave(&mut self, at: usize) {
         let now = self.now;
         let Host { engine, table, queue_pair, .. } = &mut self.hosts[at];
         table.leave(engine, now, queue_pair.number());
     }
 
-    /// Adds the queue pair of a host to its table again.
+    /// Adds the queue pair of a host to the connection table of that host again.
     pub(super) fn enter(&mut self, at: usize) {
         let Host { table, source, .. } = &self.hosts[at];
         table.enter(source);
@@ -117,8 +117,8 @@ impl World {
         self.turn(at, 0);
     }
 
-    /// Makes a host handle at most `frames` frames, and then its timers. The runtime uses the same
-    /// order.
+    /// Makes a host handle at most `frames` frames, and then its timers. The runtime handles frames
+    /// and timers in the same order.
     pub(super) fn turn(&mut self, at: usize, frames: usize) {
         let now = self.now;
         while self.transit.front().is_some_and(|(due, ..)| *due <= now)
@@ -188,7 +188,8 @@ impl World {
         self.now = until;
     }
 
-    /// Polls both queue pairs and returns their new completions. Completions of sends come first.
+    /// Polls the completion queues of both hosts and returns the new completions. For each host,
+    /// completions of sends come first.
     pub(super) fn completions(&self) -> [Vec<WorkCompletion>; 2] {
         self.hosts.each_ref().map(|host| {
             let mut completions = [WorkCompletion::NOTHING; 8];
@@ -267,7 +268,7 @@ impl Host {
         }
     }
 
-    /// Returns the next time at which the host has work to do.
+    /// Returns the time at which the host next has work to do, not before `now`.
     fn due(&self, now: Instant) -> Instant {
         if self.has_more || !self.inbox.is_empty() {
             return now;
@@ -276,7 +277,7 @@ impl Host {
     }
 }
 
-/// Moves a queue pair to another state. Host `peer` has its peer.
+/// Moves a queue pair to another state. The queue pair of host `peer` is its peer.
 fn modify(queue_pair: &QueuePair, (peer, timeout): (usize, u8), state: QueuePairState, mask: u32) {
     let gid = place(peer).gid;
     let attributes = QueuePairAttributes {
@@ -303,7 +304,7 @@ impl Drop for Host {
     }
 }
 
-/// A device that does nothing by itself.
+/// A device that starts no threads and sends no frames. The tests run the engine themselves.
 struct Still {
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
@@ -448,5 +449,5 @@ fn caps(at: usize) -> LinkCaps {
     }
 }
 
-/// Shortest time between two turns of a host, in nanoseconds.
+/// Shortest time between two runs of a host, in nanoseconds.
 const STEP_NS: u64 = 20_000;
