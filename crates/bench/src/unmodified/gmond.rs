@@ -62,6 +62,9 @@ pub struct Gatherer<'a> {
 impl Gatherer<'_> {
     /// Runs the gatherer with `task`. Returns its results, its CPU seconds, and the library's
     /// counters in its process.
+    ///
+    /// # Errors
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn gather(
         &self,
         task: &Task,

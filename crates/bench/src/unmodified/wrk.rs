@@ -52,6 +52,9 @@ pub fn write_script<'a>(
 
 impl Load<'_> {
     /// Runs `wrk` once on each host, and also measures the CPU time of `server`.
+    ///
+    /// # Errors
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn run(&self, way: Way, server: &Running, folder: &Folder) -> Result<Sample, ProgramError> {
         let failed = |source| ProgramError::Io { program: NAME.to_string(), source };
         let counters = folder.counters().map_err(failed)?;

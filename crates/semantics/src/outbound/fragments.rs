@@ -291,7 +291,7 @@ impl Outbound {
     ///
     /// If the peer has received the part, but the acknowledgement has not arrived here, the
     /// application of this side may already have freed the memory, because the application of the
-    /// peer allowed it. If the memory is gone, returns a fragment that tells this to the peer. Only
+    /// peer allowed it. If the memory is gone, returns a fragment that reports this to the peer. Only
     /// the peer knows whether a part is missing.
     fn answer_again<'a>(
         memory: &'a MemoryAccess<'_>,
