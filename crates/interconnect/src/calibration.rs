@@ -94,8 +94,8 @@ pub fn calibrate(measurements: &Measurements) -> Result<Calibration, Calibration
             byte_ps.min(per_byte_ps)
         }
     };
-    // The fitted line charges for k bytes, but the model charges G for only k − 1 bytes. Therefore
-    // the time G of one byte is added to the fixed time.
+    // For a message of k bytes, the fitted line contains the time of k bytes, but the model adds G
+    // for only k − 1 bytes. Therefore the time of one byte, G, is added to the fixed time.
     let fixed_ps = start_ps + byte_ps;
     let latency_ps = match network_latency_us {
         None => fixed_ps.max(0.0),

@@ -97,7 +97,7 @@ pub enum FabricConfiguration {
     Flit(FlitConfiguration),
     /// A fixed cost per message, without a network.
     LogGp(LogGpConfiguration),
-    /// Fluids: messages that divide the rates of links max-min fairly.
+    /// Fluid model: messages divide the rates of links max-min fairly.
     Fluid(FluidConfiguration),
 }
 
@@ -642,9 +642,9 @@ const TIME_MAX_PS: u64 = 1 << 50;
 const BYTE_TIME_MAX_PS: u64 = 1 << 24;
 /// Maximum length of a message: one gibibyte.
 const MESSAGE_MAX_BYTES: u64 = 1 << 30;
-/// Maximum value of the settings of worms that are in characters. A character is the unit that a
-/// wormhole network transmits. If each character takes `BYTE_TIME_MAX_PS`, this many characters
-/// take 2^44 ps.
+/// Maximum value of those settings of a wormhole network that are numbers of characters. A
+/// character is the unit that a wormhole network transmits. At the longest time per character,
+/// `BYTE_TIME_MAX_PS`, a setting of `CHARACTERS_MAX` characters is a time of 2^44 ps.
 const CHARACTERS_MAX: u64 = 1 << 20;
 /// Minimum rate. At this rate, a byte takes 16 µs. The simulator counts the time of a byte in units
 /// of 1/256 ps, and this time is just below 2^32 such units.

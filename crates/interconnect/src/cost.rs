@@ -81,7 +81,8 @@ impl Bill {
 
 impl PriceList {
     /// Returns the cheapest bill of a network. If a switch has fewer ports than cables, the bill
-    /// contains a finding. If the price list lacks a part, this function returns an error.
+    /// contains a sentence about this shortcoming. If the price list lacks a part, this function
+    /// returns an error.
     ///
     /// # Errors
     /// Returns [`PriceListError`]; each variant names one cause.
@@ -142,8 +143,8 @@ impl PriceList {
     }
 
     /// Adds the cheapest part that is sold as a whole network and has a port for each host. If
-    /// every such part has fewer ports than there are hosts, adds the part with the most ports and
-    /// a finding.
+    /// every such part has fewer ports than there are hosts, adds the part with the most ports, and
+    /// a sentence about this shortcoming.
     fn add_whole_fabric(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), PriceListError> {
         let Wanted { topology, fabric, rates, .. } = *wanted;
         let missing = || self.missing(PartKind::Fabric, fabric, rates.host_bps);

@@ -169,7 +169,8 @@ fn places(topology: &Topology) -> Vec<(f64, f64)> {
             let at = grid.coordinates(switch);
             let along = |dimension: usize| f64::from(at.get(dimension).copied().unwrap_or(0));
             let width = grid.sizes.first().copied().unwrap_or(1);
-            // Each further dimension repeats the plane of the first two, side by side.
+            // The first two dimensions form a plane. A grid with more dimensions is drawn as
+            // several such planes, side by side.
             let plane: f64 = (2..at.len()).map(along).fold(0.0, |sum, at| sum * 8.0 + at);
             let x = along(0) + plane * (f64::from(width) + 0.6);
             (x * STEP, along(1) * STEP)

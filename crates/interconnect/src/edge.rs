@@ -674,10 +674,10 @@ const FRAME_BYTES_MAX: u16 = 65_507;
 /// A time later than any event.
 const NEVER_PS: u64 = u64::MAX;
 
-/// Bit position of the rail in `Event::place`, the number that identifies the link, switch or host
-/// of an event. The lower bits are the number of a link or switch of the rail. The two bits above
-/// the rail distinguish events of the rail's Ethernet: one bit stands for the engine of a switch,
-/// the other bit for the queue of a link.
+/// Bit position of the rail in `Event::place`, which identifies the link, switch or host of an
+/// event. The lower bits are the number of a link or switch of the rail. The two bits above the
+/// rail distinguish events of the rail's Ethernet: one bit stands for the engine of a switch, the
+/// other bit for the queue of a link.
 const RAIL_SHIFT: u32 = 25;
 const RAIL_BITS: u32 = 3;
 const RAIL_MASK: u32 = (1 << RAIL_BITS) - 1;

@@ -818,7 +818,7 @@ fn rate_bps(byte_time: u32) -> u64 {
 }
 
 /// Maximum size of a network's state, in bytes, with which the state and the frames fit in the
-/// caches together. A network of this size has some hundred ports.
+/// caches together. A network of this size has a few hundred ports.
 const CACHED_BYTES: usize = 1 << 16;
 /// Flag in `Event::place`: the engine of a switch handles the event. It limits the rate of frames
 /// from hosts. Without a flag, the place is the number of a link.

@@ -677,8 +677,8 @@ impl Fabric for FlitFabric {
 
 const NEVER: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
-/// Maximum number of virtual channels, which is more than any router has. With this many channels,
-/// the numbers of all channels of the largest topology still fit in `Event::place`.
+/// Maximum number of virtual channels of a link. No router has more than 16. With 16 channels per
+/// link, the numbers of all channels of the largest topology still fit in `Event::place`.
 const CHANNELS_MAX: u8 = 16;
 /// Mask of the bits of `Event::place` that contain the kind of the event. Kind 0 is the arrival of
 /// a flit at the end of a channel.

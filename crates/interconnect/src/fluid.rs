@@ -58,8 +58,8 @@ struct Flow {
 }
 
 impl Fluid {
-    /// Creates a network of fluids over a topology. If there are several equal routes between two
-    /// hosts, all messages from one of these hosts to the other use the same route.
+    /// Creates a fluid model of a network with this topology. If there are several equal routes
+    /// between two hosts, all messages from one of these hosts to the other use the same route.
     pub fn new(topology: &Topology, routes: RouteTable, configuration: FluidConfiguration) -> Self {
         let links = || (0..).zip(topology.links());
         let capacity = |(number, link): (u32, &Link)| {
@@ -227,8 +227,9 @@ const DELIVERED: u32 = 1;
 /// Kind of the event that computes the rates after messages have started. This event is ordered
 /// after all deliveries of the same time, because a rank that gets a message can send immediately.
 const BEGUN: u32 = 2;
-/// A message with fewer bits left than this has ended. So small a remainder is a rounding error,
-/// because times are whole picoseconds, and a link of 8 Tb/s carries 8 bits in a picosecond.
+/// A message has ended when fewer than `ENDED_BITS` bits are left. Such a small number of bits is a
+/// rounding error, because times are whole picoseconds, and a link of 8 Tb/s carries 8 bits in a
+/// picosecond.
 const ENDED_BITS: f64 = 1e-3;
 /// Width of a slot of the event wheel. Slots are long, because events of this fabric are far apart.
 const SLOT_PS: u64 = 1_000_000;

@@ -15,8 +15,9 @@
 //! }
 //! ```
 //!
-//! By default, sends are eager. With [`Goal::with_rendezvous_above`], sends of large messages wait
-//! for their receive.
+//! By default, sends are eager: a message is sent before its receive is posted. With
+//! [`Goal::with_rendezvous_above`], the data of a large message is sent only when the matching
+//! receive is posted.
 //!
 //! * Durations are in nanoseconds.
 //! * `X requires Y` makes X wait for the end of Y; `X irequires Y` makes X wait for the start
@@ -45,13 +46,14 @@ use rendezvous::{Offer, Rendezvous};
 #[derive(Clone, Debug)]
 pub struct Goal {
     file: String,
-    /// Whether errors name an operation by its line in the file or by its number within the rank.
+    /// Kind of number by which errors name an operation: its line in a text file, or its number
+    /// among the operations of its rank.
     unit: Unit,
     ranks: Vec<Program>,
     operations: u64,
     unfinished: u64,
-    /// Messages with more bytes than this wait for their receive. `None` means that no message
-    /// waits.
+    /// Length in bytes. The data of longer messages is sent only when the matching receive is
+    /// posted. `None` means that messages of all lengths are sent immediately.
     rendezvous_above: Option<u32>,
 }
 
@@ -91,7 +93,9 @@ struct Operation {
     /// entry, and the number of its entries.
     dependents: (u32, u32),
     start_dependents: (u32, u32),
-    /// In the text form, the line, from 1. In the binary form, the number within the rank, from 0.
+    /// Place that errors name. In the text form, the place is the line of the operation in the
+    /// file, from 1. In the binary form, the place is the number of the operation among the
+    /// operations of its rank, from 0.
     place: u32,
     processor: u8,
     interface: u8,

@@ -27,7 +27,8 @@ pub struct InterruptConfiguration {
     /// picoseconds.
     pub cost_ps: u64,
     /// Number of frames that cause an interrupt. The host raises the interrupt when its pending
-    /// complete messages have this many frames. 0 and 1 mean an interrupt after each message.
+    /// complete messages together have at least this number of frames. 0 and 1 mean an interrupt
+    /// after each message.
     pub coalesce_frames: u32,
     /// Maximum time from the first pending message to the interrupt, in picoseconds; 0 means no
     /// delay.

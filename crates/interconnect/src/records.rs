@@ -57,8 +57,8 @@ pub struct Records {
     /// Number of records beyond the limits.
     pub left_out: LeftOut,
     costs: HostCosts,
-    /// Whether hosts have the real engine or a transport. The windows of such hosts delay the
-    /// frames of a message.
+    /// Whether windows limit the frames in flight, and so delay the frames of a message. This is
+    /// the case if hosts have a transport, or if they have the real engine.
     has_windows: bool,
     last: Cause,
     completed_ps: u64,
@@ -192,7 +192,7 @@ pub struct Recorder {
     has_windows: bool,
 }
 
-/// The report of a fabric that a packet gets a link.
+/// A fabric's report about a packet that gets a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
     /// Index of the packet in the fabric.
@@ -373,7 +373,7 @@ impl Recorder {
         self.cause
     }
 
-    /// Restores the cause of the following actions, after other ranks were notified.
+    /// Restores the cause to which later actions are attributed, after other ranks were notified.
     pub(super) const fn resume(&mut self, cause: Cause) {
         self.cause = cause;
     }
@@ -467,8 +467,8 @@ impl Recorder {
         self.links.on_busy(link, from_ps, until_ps);
     }
 
-    /// Records that a link has carried `bytes` bytes of a fluid. `busy_ps` is the time for which
-    /// this message alone would have occupied the link.
+    /// Records that a link has carried a message of `bytes` bytes in the fluid model. `busy_ps` is
+    /// the time for which this message alone would have occupied the link.
     #[cold]
     pub fn on_carried(&mut self, link: u32, from_ps: u64, busy_ps: u64, bytes: u32) {
         self.links.on_packet(link, from_ps, 0, bytes);
@@ -531,7 +531,9 @@ impl Records {
         let mut wait_ps = 0;
         while let Some(at) = next {
             let crossing = self.crossings.get(at as usize)?;
-            // Waits for packets of the same message do not count.
+            // Before its first link, a packet can also wait for earlier packets of the same
+            // message. This time does not count: the wait ends when the first packet of the message
+            // has started.
             let started_ps = match crossing.previous {
                 None if !self.has_windows => message.started_ps.min(crossing.started_ps),
                 _ => crossing.started_ps,

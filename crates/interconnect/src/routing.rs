@@ -32,7 +32,7 @@ pub enum Routing {
 /// Direction of a route on a ring if both directions take the same number of steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ties {
-    /// Up from even positions, and down from odd positions.
+    /// Routes from even positions on the ring go up, and routes from odd positions go down.
     ByPosition,
     /// Always up.
     Up,
@@ -79,7 +79,8 @@ impl Choice {
         ((hash * count as u64) >> 32) as usize
     }
 
-    /// Returns the flow of packets from `source` to `destination`, which is a hash or the source.
+    /// Returns the number of the flow to which packets from `source` to `destination` belong. The
+    /// number is a hash of both hosts, or it is `source`.
     #[inline]
     pub(super) const fn flow(self, source: u32, destination: u32, salt: u64) -> u32 {
         match self {
@@ -89,10 +90,10 @@ impl Choice {
     }
 }
 
-/// Returns the flow of packets from `source` to `destination`. The hash processes source and
-/// destination one after the other. Therefore even pairs such as (1, 2) and (2, 1) are different
-/// flows, which an exclusive or of both numbers would not distinguish. Another salt changes all
-/// flows.
+/// Returns the number of the flow to which packets from `source` to `destination` belong: a hash of
+/// both hosts. The hash processes source and destination one after the other. Therefore the pairs
+/// (1, 2) and (2, 1) are different flows. An exclusive or of the two numbers would not distinguish
+/// such pairs. Another salt changes all flows.
 #[inline]
 pub(super) const fn flow(source: u32, destination: u32, salt: u64) -> u32 {
     mix(mix(source as u64, FLOW ^ salt), destination as u64) as u32
@@ -210,7 +211,7 @@ struct Row {
 }
 
 impl RouteTable {
-    /// Computes the table of a topology.
+    /// Computes the routing table of a topology.
     ///
     /// # Errors
     /// Returns [`RoutingError`]; each variant names one cause.
@@ -502,8 +503,8 @@ impl<'a> Ways<'a> {
         let is_up = match (grid.is_torus, (2 * up).cmp(&size)) {
             (false, _) => goal[dimension] > at[dimension],
             (true, std::cmp::Ordering::Less) => true,
-            // Both directions take the same number of steps. Even positions go up and odd positions
-            // go down, so that each direction is used by half of such pairs of positions.
+            // Both directions take the same number of steps. Routes from even positions go up, and
+            // routes from odd positions go down. Half of these routes therefore use each direction.
             (true, std::cmp::Ordering::Equal) => match self.ties {
                 Ties::ByPosition => at[dimension].is_multiple_of(2),
                 Ties::Up => true,

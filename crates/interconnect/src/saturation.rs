@@ -1,5 +1,6 @@
-//! Saturation: measures latency for increasing open loads, and finds the load at which latency
-//! rises sharply.
+//! Saturation: measures latency for increasing loads, and finds the load at which latency rises
+//! sharply. The loads are open: ranks post messages at random times, whether or not earlier
+//! messages have arrived.
 //!
 //! A load saturates a network in two cases:
 //!
@@ -81,9 +82,10 @@ pub struct Step {
 }
 
 impl Configuration {
-    /// Searches for the load at which the open load of the configuration saturates the network. The
-    /// search ignores the configured load. Every few thousand events, it calls `watch` with the
-    /// progress; `watch` can stop the search.
+    /// Searches for the load that saturates the network. The configured workload must be an open
+    /// load: its ranks post messages at random times. The search ignores the load that the
+    /// configuration sets. Every few thousand events, the search calls `watch` with the progress;
+    /// `watch` can stop the search.
     ///
     /// If no warm-up is configured, the warm-up is the first quarter of the posting time.
     ///
@@ -184,8 +186,8 @@ pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
     Limits { warmup_ps, stop_ps, ..limits }
 }
 
-/// A load saturates the network if the mean latency is at least this many times the latency of the
-/// idle network.
+/// Ratio of the mean latency at a load to the latency of the idle network. If the ratio is
+/// `SATURATED_LATENCIES` or more, the load saturates the network.
 pub const SATURATED_LATENCIES: f64 = 3.0;
 /// Load at which a network counts as idle, in percent.
 pub const IDLE_PERCENT: f64 = 1.0;

@@ -755,8 +755,8 @@ const SATURATED: &str = "they kept growing, so the load is more than the network
 const ENDLESS: &str =
     "they did not keep growing, so the workload is endless or the limit of events too low";
 const DIVIDED: &str = "run it on one thread to hear whether they kept growing";
-/// Number of events between two checks. These events take a fraction of a millisecond of real time.
-/// With this number, checks sample the messages in flight often enough.
+/// Number of events between two checks of a run. Each check also samples the number of messages in
+/// flight. The events between two checks take a fraction of a millisecond of real time.
 const CHECK_EVENTS: u64 = 4_096;
 /// End of virtual time: about two months. Sums of earlier times never overflow.
 const END_PS: u64 = 1 << 62;

@@ -324,7 +324,7 @@ impl Wheel {
     }
 
     /// Moves the events of a bucket to the end of a list, in the reverse order of scheduling. If
-    /// ranks work in step, their events are scheduled in order, and the reversed list needs no
+    /// ranks work in lockstep, their events are scheduled in order, and the reversed list needs no
     /// sorting.
     #[inline]
     fn empty_into(&mut self, bucket: usize, events: &mut Vec<Event>) {
@@ -444,8 +444,8 @@ impl Wheel {
     }
 }
 
-/// Sorts events, latest first. If one slot has very many events, they come from ranks that work in
-/// step and consist of a few sorted runs. A stable sort merges such runs.
+/// Sorts events, latest first. If one slot has very many events, ranks that work in lockstep have
+/// scheduled them. The events then consist of a few sorted runs, which a stable sort merges.
 #[inline]
 fn sort_latest_first(events: &mut [Event]) {
     if events.len() > STEP {
@@ -461,23 +461,23 @@ const fn first_of(last: u32) -> usize {
     (LAST - (last & LAST)) as usize
 }
 
-/// Number of events that makes a slot crowded. Sorting more events than this costs more than
-/// visiting a few more slots.
+/// Number of events that makes a slot crowded. To sort a slot with more events costs more than to
+/// visit a few more slots with fewer events each.
 const CROWD: usize = 32;
-/// If a slot has this many events or more, ranks that work in step have scheduled them. So many
-/// events do not coincide by chance.
+/// Number of events in one slot that does not occur by chance. If a slot has at least this number
+/// of events, ranks that work in lockstep have scheduled them.
 const STEP: usize = 4 * CROWD;
 /// Number of crowded slots after which slots become narrower. A single crowded slot is not enough:
 /// a synchronised workload has many events at the same time, and narrower slots cannot separate
 /// these events.
 const CROWDED_TURNS: u32 = 8;
 
-/// Number of buckets. A network schedules events some microseconds ahead (serialisation and
+/// Number of buckets. A network schedules events a few microseconds ahead (serialisation and
 /// latency). With slots of 0.5 ns, the ring covers 8192 × 0.5 ns = 4 µs, so these events are within
 /// the ring. `buckets` takes 4 B for each bucket and stays in the first-level cache.
 const BUCKETS: usize = 8192;
-/// Maximum number of buckets, used if thousands of hosts crowd narrow slots. With this number,
-/// `buckets` still leaves most of the second-level cache free.
+/// Maximum number of buckets. The wheel uses this maximum if thousands of hosts crowd narrow slots.
+/// `buckets` then has 64 KiB, and still leaves most of the second-level cache free.
 const BUCKETS_MAX: usize = 16_384;
 const WORD_BITS: usize = 64;
 /// Number of events (64 KiB) that, together with the state they need, exceed the first-level cache.

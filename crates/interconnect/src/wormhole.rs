@@ -344,8 +344,8 @@ impl Wormhole {
         self.worms.get_mut(index).released = released;
     }
 
-    /// Handles the event that the first worm has left the buffer at the end of a link. The next
-    /// worm is then at the front.
+    /// Handles the departure of the first worm from the buffer at the end of a link. The next worm
+    /// is then at the front of the buffer.
     fn advance(&mut self, context: &mut Context, link: u32, time_ps: u64) {
         let channel = &mut self.channels[link as usize];
         channel.queue.pop_front();

@@ -133,8 +133,9 @@ fn each_cable_takes_its_own_time() {
         let rest = rest.replace("overhead", &format!("{queues}overhead"));
         assert_eq!(run(&format!("{topology}{rest}")).completed_ps, crossed_ps, "{queues}");
     }
-    // Then the frame travels in the opposite direction. After that, the switches cut through. A
-    // switch must not send a byte before the slow cable has delivered this byte.
+    // In a further run, the frame travels in the opposite direction. After that, the frame travels
+    // in the first direction again, through switches that cut through. A switch must not send a
+    // byte before the slow cable has delivered this byte.
     let back = rest.replace("[[0, 1,", "[[1, 0,");
     assert_eq!(run(&format!("{topology}{back}")).completed_ps, crossed_ps);
     let text =

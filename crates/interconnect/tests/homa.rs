@@ -141,8 +141,8 @@ fn the_longest_message_does_not_starve() {
 #[test]
 fn an_incast_has_a_short_queue() {
     let run = |host: &str| {
-        // Neither transport uses marks. The switch marks frames only so that the results list its
-        // ports: results list no ports without marks and losses.
+        // Neither transport uses marks. The results list only ports with marks or losses, so the
+        // switch marks frames to make the results list its ports.
         let outcome = run(&format!(
             "[topology]\nhosts = 33\n[fabric]\nclasses = {}\necn_max_bytes = 1000\n[host]\n\
              {host}[workload]\nkind = \"incast\"\nbytes = \"200 kB\"\niterations = 3\n",

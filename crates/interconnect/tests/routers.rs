@@ -11,8 +11,8 @@
 //! * Arrivals are Bernoulli. After 10000 cycles of warm-up, 30000 cycles are measured. A run
 //!   continues until all packets of these cycles have arrived. For references with two latencies,
 //!   the warm-up has 6000 cycles, and 20000 cycles are measured.
-//! * References with four latencies are means of three seeds. Other references are means of three
-//!   seeds if the simulator differed by 2 % from one of their latencies.
+//! * A reference with four latencies is a mean of three seeds. A reference with fewer latencies is
+//!   a mean of three seeds only if the simulator differed by 2 % from one of these latencies.
 
 use std::ops::ControlFlow;
 

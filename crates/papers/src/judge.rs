@@ -26,7 +26,7 @@ pub struct Judged {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Our value agrees. [`Manner::Same`]: the value is within 10 %. [`Manner::Ratio`]: our ratio
-    /// is as good or better. [`Manner::Statement`]: the statement holds.
+    /// is at least as good as the paper's ratio. [`Manner::Statement`]: the statement holds.
     Holds,
     /// Our value deviates too much, or the statement does not hold.
     HoldsNot,
@@ -136,9 +136,10 @@ fn statement(item: &Item, value: &'static Value, document: &Document) -> Option<
     Some(Judged { value, ours: None, spread_percent: None, outcome, verdict, reason })
 }
 
-/// Uses the second run of an item to test the reason why a statement does not hold. If the
-/// statement holds in the second run, returns `reason` as confirmed. If it does not hold there
-/// either, returns that no reason is known. Also returns the figures of the second run.
+/// Tests the reason why a statement does not hold in the first run of an item. The cause that the
+/// reason names is absent in the second run. If the statement holds in the second run, returns
+/// `reason` as confirmed. If the statement fails in the second run too, returns that no reason is
+/// known. Also returns the figures of the second run.
 fn tested(item: &Item, value: &Value, document: &Document, reason: Why) -> (Why, Option<String>) {
     let again = value
         .check

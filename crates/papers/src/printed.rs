@@ -105,7 +105,8 @@ pub struct Value {
     pub remark: Option<String>,
     /// The part of the figure to which the value belongs, such as (a).
     pub part: Option<String>,
-    /// Other values that print the same quantity with another number, as `PAPER/ITEM.VALUE`.
+    /// Names of other printed values of the same quantity that have a different number, as
+    /// `PAPER/ITEM.VALUE`.
     #[serde(default)]
     pub see: Vec<String>,
     /// The panel of the document that contains our value.

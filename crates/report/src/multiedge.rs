@@ -187,7 +187,7 @@ struct Quantity {
     tests: &'static [Test],
     value: fn(&Row) -> Option<Summary>,
     paper: fn(&Paper) -> Option<f64>,
-    /// The condition of the paper's value, in words, such as "largest throughput".
+    /// Words that say what kind of value the paper prints, such as "largest throughput".
     bound: &'static str,
 }
 

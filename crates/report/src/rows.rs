@@ -29,8 +29,8 @@ pub(crate) fn terminal_table<const N: usize>(
     table
 }
 
-/// Returns a table for a page. A row with text in its first column begins a case. A line separates
-/// such a row from the row above.
+/// Returns a table for a page. A row with text in its first column begins a new group of rows. A
+/// line separates each group from the group above.
 pub(crate) fn page_table<const N: usize>(
     header: &[Column; N],
     rows: impl IntoIterator<Item = [String; N]>,

@@ -41,7 +41,8 @@ pub(crate) fn rows(results: &Results) -> Vec<[String; HEADER.len()]> {
     results.results.iter().map(row).collect()
 }
 
-/// Returns the texts of a row. Test and size appear only in the first row of a case.
+/// Returns the texts of a row. Test and size appear only in the first of several rows with the same
+/// test and size.
 fn cells(measurement: &Measurement, is_new_case: bool) -> [String; HEADER.len()] {
     let case = |text: String| if is_new_case { text } else { String::new() };
     let optional = |value: Option<String>| value.unwrap_or_else(|| "–".to_string());

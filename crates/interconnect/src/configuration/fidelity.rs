@@ -19,11 +19,11 @@ use crate::Random;
 /// Level of detail at which a network is simulated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fidelity {
-    /// The fabric as configured: each packet, worm or flit.
+    /// The configured fabric, which simulates each packet, worm or flit.
     Packet,
     /// LogGP: latency, gaps and time per byte, without a network.
     LogGp,
-    /// Fluids: messages that divide the rates of links max-min fairly.
+    /// Fluid model: messages divide the rates of links max-min fairly.
     Fluid,
 }
 

@@ -134,8 +134,8 @@ pub(super) fn check_lanes(
     }
 }
 
-/// Maximum number of rounds of an allocator in one cycle. A router has at most this many ports, so
-/// more rounds would find no further matches.
+/// Maximum number of rounds of an allocator in one cycle. A router has at most 64 ports, so more
+/// than 64 rounds would find no further matches.
 const ROUNDS_MAX: u8 = 64;
 /// Maximum duration of a stage, in cycles. Real routers have far shorter pipelines.
 const CYCLES_MAX: u8 = 64;

@@ -6,8 +6,8 @@ use super::super::topology::LinkKind;
 use super::{Configuration, ConfigurationError, FabricConfiguration};
 
 impl Configuration {
-    /// Returns the network to buy for the configuration. For a configuration of fluids, this
-    /// network is an Ethernet with the same rates.
+    /// Returns the network to buy for the configuration. If the configured fabric is the fluid
+    /// model, this network is an Ethernet with the same rates.
     ///
     /// # Errors
     /// Returns [`PriceListError`]; each variant names one cause.

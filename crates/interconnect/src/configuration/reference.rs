@@ -176,11 +176,11 @@ fn need<'a>(key: &Key, is: &str, words: impl Iterator<Item = &'a String>) -> Str
     format!("[{}] {} {is} {}", key.section, key.name, words.join(" or "))
 }
 
-/// Returns what the key named in `need` itself needs.
+/// Returns the settings that the key named in `need` itself requires.
 fn needed_by(keys: &[Key], need: &str) -> Vec<String> {
     let is_it = |key: &&Key| need.starts_with(&format!("[{}] {} ", key.section, key.name));
-    // If the key is listed with several sets of needs, this function returns no needs, as for a key
-    // that always exists.
+    // If the key is listed several times with different required settings, this function returns no
+    // settings, as for a key that always exists.
     let mut found = keys.iter().filter(is_it);
     match (found.next(), found.next()) {
         (Some(only), None) => only.needs.clone(),
@@ -188,7 +188,7 @@ fn needed_by(keys: &[Key], need: &str) -> Vec<String> {
     }
 }
 
-/// Adds a key if it is new, then adds `need` to what the key needs.
+/// Adds a key if it is new. Then adds `need` to the settings that the key needs.
 fn add(found: &mut Vec<Key>, key: &Key, need: &str) {
     let at = found.iter().position(|known| known.is(key)).unwrap_or_else(|| {
         found.push(Key { needs: Vec::new(), ..key.clone() });

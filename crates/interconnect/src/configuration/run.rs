@@ -40,7 +40,8 @@ impl Configuration {
     }
 
     /// Runs the configuration, recorded or watched as `watch` says. If the configuration has
-    /// several threads, `driver` runs as many parts. A recorded run always has one thread.
+    /// several threads, `driver` runs one part for each thread. A recorded run always has one
+    /// thread.
     ///
     /// # Errors
     /// Returns [`ConfigurationError`]; each variant names one cause.
@@ -282,8 +283,8 @@ impl Configuration {
         EthernetConfiguration { salt: salt(self.seed), ..*ethernet }
     }
 
-    /// Returns the alternative sets of paths of packets. A torus has two sets. They differ for
-    /// pairs of hosts that both directions of a ring connect with the same number of steps.
+    /// Returns the alternative sets of paths of packets. A torus has two sets. The two sets differ
+    /// only for pairs of hosts that are equally far apart in both directions of a ring.
     fn paths_of_draws(&self, flit: &FlitConfiguration) -> Result<Vec<Paths>, ConfigurationError> {
         let is_torus = self.topology.grid().is_some_and(|grid| grid.is_torus);
         let ties: &[Ties] = if is_torus { &[Ties::Up, Ties::Down] } else { &[Ties::ByPosition] };

@@ -119,7 +119,7 @@ fn of_a_list(file: &str, section: &str, key: &str, value: &Value) -> Configurati
     }
 }
 
-/// Maximum number of points. With runs of one second, this many points take about a day.
+/// Maximum number of points. If each run takes one second, 100 000 points take about a day.
 const POINTS_MAX: usize = 100_000;
 
 #[cfg(test)]

@@ -175,7 +175,8 @@ impl Configuration {
     }
 }
 
-/// Default window. This many frames are in flight at 10 Gb/s with a round trip of 80 µs.
+/// Default window, in frames. At 10 Gb/s and a round trip of 80 µs, a connection has 64 full frames
+/// in flight.
 const WINDOW_FRAMES: u64 = 64;
 /// Default payload of an acknowledgement, in bytes: the length of the IP and TCP headers. This is
 /// less than the smallest payload of a frame, so the frame of the acknowledgement has the minimum

@@ -45,8 +45,8 @@ impl Frame {
     };
 }
 
-/// Number of header bytes that a `Frame` can store. With this number, a `Frame` occupies two cache
-/// lines, and a header with an acknowledgement fits.
+/// Number of header bytes that a `Frame` can store. A header with an acknowledgement fits in this
+/// space, and a `Frame` occupies exactly two cache lines.
 const HEADER_BYTES: usize = 107;
 const SHORT: u32 = u32::MAX;
 
@@ -123,7 +123,8 @@ impl Frames {
     }
 
     /// Calls `use_frame` with the bytes of a frame as its receiver gets them. The payload consists
-    /// of a stamp that contains its address at the sender, followed by zeros.
+    /// of a stamp, followed by zeros. The stamp contains the address of the payload in the memory
+    /// of the sender.
     pub(super) fn with_bytes(
         &self,
         index: u32,

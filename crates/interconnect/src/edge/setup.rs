@@ -79,7 +79,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Handles the event that a connection of a host is established.
+    /// Handles a connection that a host's engine has reported as established.
     pub(super) fn on_established(&mut self, context: &mut Context, number: u32, index: u32) {
         let host = &mut self.hosts[number as usize];
         let pair = host.pairs[index as usize];

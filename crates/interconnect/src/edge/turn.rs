@@ -130,7 +130,8 @@ impl EdgeFabric {
         let pair = host.pairs[completion.owner.index() as usize];
         let is_lower = self.pairs[pair as usize].hosts[0] == number;
         let message = completion.immediate.unwrap_or(u32::MAX);
-        // The message belongs to the stream in the other direction, because the peer wrote it.
+        // The peer wrote the message, so the message belongs to the stream from the peer to this
+        // host.
         let stream = 2 * pair + u32::from(is_lower);
         if let Some(bytes) = &mut self.bytes {
             bytes.on_notified(&mut self.open_operations, stream);

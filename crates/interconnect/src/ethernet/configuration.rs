@@ -63,7 +63,7 @@ pub struct EthernetConfiguration {
 pub enum Forwarding {
     /// When the whole frame has arrived.
     StoreAndForward,
-    /// When this many bytes of the frame have arrived.
+    /// When the first `header_bytes` bytes of the frame have arrived.
     CutThrough {
         /// Number of bytes that the switch needs to choose the output port, including the preamble.
         header_bytes: u32,
@@ -239,8 +239,8 @@ impl QueueConfiguration {
 
 /// Number of priority classes in the standard (IEEE 802.1Q).
 pub const CLASSES_MAX: u8 = 8;
-/// Maximum number of rails, which is more than any card has ports. With this many rails, the
-/// numbers of all links of the largest networks still fit in `Event::place`.
+/// Maximum number of rails. No card has more than 8 ports. With 8 rails, the numbers of all links
+/// of the largest networks still fit in `Event::place`.
 pub const RAILS_MAX: u32 = 8;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct PortCounters {
     pub dropped: u64,
     /// Number of frames marked for congestion (ECN).
     pub marked: u64,
-    /// Number of requests that this port got to pause a class.
+    /// Number of pause requests that this port has received. Each request is for one class.
     pub pauses: u64,
     /// Paused time, in picoseconds, summed over the classes.
     pub paused_ps: u64,
@@ -26,9 +26,9 @@ pub struct PortCounters {
     pub headroom_bytes_max: u64,
 }
 
-/// Two links between which frames wait, and the number of these frames. The first entry is a class
-/// of the link on which the frames arrived. The second entry is the paused class of the link
-/// through which they will leave.
+/// Two links between which frames wait, and the number of these frames. The first entry is the link
+/// on which the frames arrived, with their class. The second entry is the link through which the
+/// frames will leave, with the class that is paused there.
 pub(in super::super) type Wait = (Channel, Channel, u32);
 type Channel = (u32, u8);
 

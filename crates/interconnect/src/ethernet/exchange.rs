@@ -24,7 +24,7 @@ pub struct Parcel {
     messages: Vec<(u32, Message)>,
     /// Names of complete messages. The part that gets this parcel chose these names.
     retired: Vec<u32>,
-    /// Events of queues in the part that gets this parcel.
+    /// Events for port queues that are in the part that gets this parcel.
     events: Vec<Event>,
     /// Transport headers of the arriving frames; empty without a transport.
     segments: Vec<Segment>,

@@ -32,7 +32,7 @@ pub struct HomaConfiguration {
     /// Maximum number of messages for which a receiver grants frames at the same time, 1 or more.
     pub overcommitment: u32,
     /// Number of classes for frames that need no grant, counted from class 0; 1 or more. Granted
-    /// frames use the remaining classes. If there is only one class, all frames use it.
+    /// frames use the classes after these. If there is only one class, all frames use it.
     pub unscheduled_classes: u8,
     /// For each class of `unscheduled_classes` except the last, the length of the longest message
     /// of the class, in bytes.
@@ -78,7 +78,7 @@ pub(super) struct Packet {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Data,
-    /// Grants further frames, which the sender must send in this class.
+    /// Grants further frames. The sender must send these frames in the class `class`.
     Grant {
         class: u8,
     },
@@ -186,7 +186,7 @@ impl Homa {
     }
 }
 
-/// Maximum number of doublings. After this many doublings, a timeout of a second is about an hour.
+/// Maximum number of doublings. With 12 doublings, a timeout of a second becomes about an hour.
 const BACKOFF_MAX: u32 = 12;
 
 #[cfg(test)]

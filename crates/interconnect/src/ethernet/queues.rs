@@ -288,7 +288,8 @@ impl Queues {
             let share = (bytes - queues.ecn_min_bytes) * u64::from(queues.ecn_max_percent);
             let salt = self.configuration.salt;
             let drawn = mix(mix(salt ^ u64::from(port), 4), number) >> 32;
-            // Compares drawn / 2^32 < share / slope / 100 without rounding.
+            // True if `drawn` / 2^32 is less than `share` / (100 × `slope`). The comparison does
+            // not round.
             u128::from(drawn) * u128::from(slope) * 100 < u128::from(share) << 32
         };
         output.counters.marked += u64::from(is_marked);

@@ -3,9 +3,10 @@
 //! A frame causes three events: it arrives, its transmission starts, and its transmission ends,
 //! which frees its buffer. At a busy port, the end of one transmission and the start of the next
 //! transmission happen at the same time, so they are one event. A frame joins the queue of its
-//! output after the latency of the switch. Its arrival is therefore scheduled for the end of this
-//! latency. Pauses and the rate-limited engine of a switch need the exact time of arrival. If the
-//! switch has lossless classes or such an engine, the arrival is scheduled for the exact time.
+//! output after the latency of the switch. In most configurations, its arrival is therefore
+//! scheduled for the end of this latency. Pauses and the rate-limited engine of a switch, however,
+//! need the exact time of arrival. If the switch has lossless classes or such an engine, the
+//! arrival is scheduled for the exact time.
 
 use super::super::simulation::Context;
 use super::super::wheel::Event;

@@ -43,8 +43,9 @@ pub struct TransportConfiguration {
     /// acknowledged for this time. Longer round trips make the timeout longer (RFC 6298). Each
     /// consecutive expiry doubles the timeout.
     pub timeout_ps: u64,
-    /// Loss threshold, 1 or more (RFC 9002, 6.1.1). A frame counts as lost if a frame that was sent
-    /// at least this many frames later is acknowledged first.
+    /// Loss threshold, 1 or more (RFC 9002, 6.1.1). Suppose that a later frame is acknowledged
+    /// before an earlier frame. The sender declares the earlier frame lost if the later frame was
+    /// sent at least this number of frames after it.
     pub loss_threshold_frames: u32,
     /// Random losses, in frames per million.
     pub loss_ppm: u32,
@@ -85,8 +86,8 @@ pub enum Congestion {
         /// Maximum decrease of the window in one step, in percent of the window.
         decrease_max_percent: u32,
     },
-    /// Congestion notifications determine a rate: DCQCN (SIGCOMM 2015). Receivers send them for
-    /// marked frames. The window is fixed.
+    /// Congestion notifications determine a rate: DCQCN (SIGCOMM 2015). Receivers send these
+    /// notifications when marked frames arrive. The window is fixed.
     Dcqcn(DcqcnConfiguration),
 }
 

@@ -160,8 +160,7 @@ impl Turns {
     }
 }
 
-/// Returns how many places have their turn before `place`, if `first` has the first turn and the
-/// turns go round.
+/// Returns how many places come before `place` in the round-robin order that starts with `first`.
 pub(super) const fn turn(place: u16, first: u16, places: u16) -> u16 {
     if place >= first { place - first } else { place + places - first }
 }

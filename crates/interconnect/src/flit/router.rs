@@ -65,9 +65,9 @@ impl RouterConfiguration {
 pub struct RouterFabric {
     configuration: FlitConfiguration,
     router: RouterConfiguration,
-    /// Alternative sets of paths; each packet chooses one of them at random. The sets differ where
-    /// both directions of a ring take the same number of steps: one set uses the one direction, the
-    /// next set the other direction.
+    /// Alternative sets of paths; each packet chooses one of them at random. The sets differ only
+    /// for pairs of hosts that are equally far apart in both directions of a ring. One set then
+    /// uses one direction, and the other set uses the opposite direction.
     paths: Vec<Paths>,
     wires: Vec<Wire>,
     /// The sending end of each virtual channel. Channel c of link l has index l · channels + c.

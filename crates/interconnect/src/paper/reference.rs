@@ -7,7 +7,7 @@ use papers::printed::{self, paper};
 pub enum Interconnect {
     /// Myrinet: wormhole switching over a torus of crossbars.
     Myrinet,
-    /// Avici: Gigabit Ethernet ports on a router that internally is a torus of flits.
+    /// Avici: a router with Gigabit Ethernet ports. Inside the router, flits cross a torus.
     Avici,
     /// Five store-and-forward Gigabit Ethernet switches.
     Ethernet,

@@ -171,7 +171,7 @@ fn knees(curves: &Curves) -> Vec<Statement> {
     statements
 }
 
-/// Returns the upper end of a range that the paper's text states.
+/// Returns the upper end of a range in the paper's text.
 fn number_max(name: &str) -> f64 {
     let value = papers::printed::value(&format!("{KEY}/{name}"));
     value.and_then(|value| value.value_max).unwrap_or(f64::NAN)

@@ -15,7 +15,7 @@ pub(super) struct Engines {
     /// Number of rails (copies of the topology), and number of links of each rail.
     rails: u32,
     links: u32,
-    /// Rail of the following reports.
+    /// Rail of the Ethernet that reports to the recorder now.
     rail: u32,
     /// For each two hosts, the messages from one to the other that have not arrived, oldest first.
     /// This map is used for look-ups only. The order of iteration differs between runs, so
@@ -41,7 +41,7 @@ impl Recorder {
         self
     }
 
-    /// Sets the rail of the following reports.
+    /// Sets the rail to which later reports belong.
     #[cold]
     pub(in super::super) fn set_rail(&mut self, rail: u32) {
         if let Some(engines) = &mut self.engines {
@@ -67,7 +67,9 @@ impl Recorder {
         *slot(&mut self.record_of, frame) = record.unwrap_or(NONE);
     }
 
-    /// Records that a frame has arrived at a host. If the frame was lost, `hosts` is `None`.
+    /// Records the end of a frame at its destination: the host has received the frame, or the frame
+    /// was lost. `hosts` are the source and the destination of a received frame; `None` means that
+    /// the frame was lost.
     #[cold]
     pub(in super::super) fn on_frame_arrived(&mut self, frame: u32, hosts: Option<(u32, u32)>) {
         let Some(engines) = &mut self.engines else { return };

@@ -118,7 +118,7 @@ impl Records {
 /// Returns whether a queue kept growing. The arguments are the mean lengths of the queue in the
 /// second, third and last quarter of the posting time. If a queue grows steadily from 0, the mean
 /// length in the third quarter is 1.7 times the mean length in the second quarter, and the mean
-/// length in the last quarter is 2.3 times that length.
+/// length in the last quarter is 2.3 times the mean length in the second quarter.
 fn is_growing(second: f64, third: f64, last: f64) -> bool {
     third > second * 1.15 && last > third * 1.1 && last > second * 1.5
 }

@@ -75,7 +75,8 @@ impl Run {
     }
 }
 
-/// Number of runs. A sequence that starts in its middle consists of two ascending runs.
+/// Number of ascending runs that the queue stores. A sequence of ascending numbers that starts in
+/// its middle and continues from its beginning consists of two such runs.
 const RUNS: usize = 2;
 
 #[cfg(test)]

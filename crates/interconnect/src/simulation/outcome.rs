@@ -25,7 +25,8 @@ pub struct Outcome {
     pub delivered: u64,
     /// Payload delivered, in bytes.
     pub delivered_bytes: u64,
-    /// The part of an open load that arrived between the end of the warm-up and the end of posting.
+    /// Payload that arrived between the end of the warm-up and the end of posting, if the workload
+    /// is an open load (messages posted at random times).
     pub accepted: Accepted,
     /// Number of messages in flight when the run was stopped ([`Limits::stop_ps`](super::Limits)).
     pub left: usize,
@@ -92,7 +93,8 @@ impl WorkloadOutcome {
     }
 }
 
-/// The part of an open load that arrived between the end of the warm-up and the end of posting.
+/// Payload of an open load (messages posted at random times) that arrived between the end of the
+/// warm-up and the end of posting.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Accepted {
     /// Payload of the messages whose last byte arrived between the end of the warm-up and the end

@@ -1,7 +1,8 @@
 //! Order of the work of processors and interfaces in the LogGP model.
 //!
 //! A request of a rank waits until the processor of its host is free. A send also waits until the
-//! interface is free. A message whose first byte has arrived waits for both.
+//! interface is free. A message whose first byte has arrived waits until both processor and
+//! interface of the receiving host are free.
 //!
 //! If several tasks could start, the task with the smallest sequence number starts. A message gets
 //! its number when its transmission starts. A request gets the number of the work that last
@@ -100,14 +101,13 @@ impl Processors {
         self.next
     }
 
-    /// Assigns a new sequence number to the following requests. The number is larger than all
-    /// earlier numbers.
+    /// Gives later requests a new sequence number, which is larger than all earlier numbers.
     pub(super) const fn begin_again(&mut self) {
         self.number = self.renew();
     }
 
-    /// Assigns to the following requests the sequence number of the task that the rank's processor
-    /// has just finished.
+    /// Gives later requests the same sequence number as the task that the rank's processor has just
+    /// finished.
     pub(super) fn go_on(&mut self, rank: u32) {
         self.number = self.hosts[rank as usize].number;
     }
@@ -319,8 +319,8 @@ impl Default for Line {
 
 /// The methods of a run that use [`Processors`].
 impl<F: Fabric, W: Workload> Simulation<F, W> {
-    /// Handles the event of a check whether a task can start. First makes the checks of the current
-    /// time that have smaller sequence numbers.
+    /// Handles the event that checks whether a task can start. First makes the checks of the
+    /// current time that have smaller sequence numbers.
     pub(super) fn on_look(&mut self, event: Event) {
         let is_flush = event.subject == FLUSH;
         let Some(processors) = &mut self.processors else { return };
@@ -334,8 +334,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             self.look_at(subject & MESSAGE_MASK, (subject >> LINE_SHIFT) as usize, number);
             if self.context.wheel.has_due_before(LOOK) {
                 // Another event of this time reports that a task has ended. A rank must be notified
-                // of the end before further checks. Therefore the remaining checks are scheduled
-                // again, after that event.
+                // of the end before further checks. Therefore the checks that have not been made
+                // are scheduled again, after that event.
                 self.context.schedule(event.time_ps, event.place, event.subject);
                 return;
             }
@@ -444,7 +444,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Handles the event that the processor of a rank has sent a message.
+    /// Handles the end of a send by the processor of a rank.
     pub(super) fn on_sent(&mut self, rank: u32, message: u32) {
         let Some(processors) = &mut self.processors else { return };
         let name = processors.sending(rank);
@@ -487,5 +487,6 @@ const LINES: usize = 4;
 /// the index is `LINES`, the low bits are a message.
 const LINE_SHIFT: u32 = 29;
 const MESSAGE_MASK: u32 = (1 << LINE_SHIFT) - 1;
-/// Value of `Event::subject` for the event that makes the remaining checks of the current time.
+/// Value of `Event::subject` for the event that makes all checks of the current time that are still
+/// scheduled.
 const FLUSH: u32 = u32::MAX;

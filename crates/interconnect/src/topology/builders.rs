@@ -240,8 +240,8 @@ fn times(sizes: &[u32]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// Maximum number of lanes; a lane number is a `u8`. A large switch has at most this many ports, so
-/// more parallel cables are a mistake in a configuration.
+/// Maximum number of lanes; a lane number is a `u8`. Large switches have at most 64 ports, so a
+/// configuration with more parallel cables contains a mistake.
 pub(super) const LANES_MAX: u64 = 64;
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ impl Ethernet {
         }
     }
 
-    /// Sends a frame of the message with the fewest remaining frames, through a port.
+    /// Sends a frame of the message with the fewest unsent frames, through a port.
     fn send_data(&mut self, context: &mut Context, port: u32, host: u32) {
         let now_ps = context.wheel.now_ps();
         let Some(homa) = &mut self.homa else { return };

@@ -14,7 +14,8 @@ pub(super) struct Receiver {
     classes: u8,
     oldest_percent: u32,
     messages: BTreeMap<Key, Incoming>,
-    /// Messages that need grants, ordered by remaining frames, then by message.
+    /// Messages that need grants, ordered by the number of frames that have not arrived, then by
+    /// message.
     waiting: BTreeSet<(u32, Key)>,
     /// Messages that need grants, ordered by the arrival of their first frame at the host.
     by_age: BTreeSet<(u64, Key)>,
@@ -69,7 +70,7 @@ pub(super) struct Grant {
 /// What an arriving data frame contributes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
-    /// The frame was missing, and other frames still are.
+    /// The frame was missing, and other frames of the message are still missing.
     New,
     /// The frame was the last missing one, so the message is complete.
     Last,
@@ -203,9 +204,9 @@ impl Receiver {
         }
     }
 
-    /// Grants frames of the messages with the fewest remaining frames. Each of these messages gets
-    /// grants for as many missing frames as fit in a round trip. The granted frames use the last
-    /// classes, so that earlier classes stay free for shorter messages.
+    /// Grants frames of the messages that lack the fewest frames. Of each of these messages, the
+    /// frames that are granted but have not arrived fit in one round trip. The granted frames use
+    /// the last classes, so that earlier classes stay free for shorter messages.
     fn grant_to_shortest(&mut self) {
         let mut is_complete = true;
         while is_complete {
@@ -312,7 +313,7 @@ mod tests {
         let mut receiver = receiver(CONFIGURATION);
         assert_eq!(granted(&mut receiver, 1, 0, 20), [(1, 4, 3)]);
         assert_eq!(granted(&mut receiver, 2, 0, 9), [(2, 4, 2)]);
-        // The third message has the fewest remaining frames, so the first message waits.
+        // The third message lacks the fewest frames, so the first message waits.
         assert_eq!(granted(&mut receiver, 3, 0, 5), [(3, 4, 2)]);
         assert_eq!(granted(&mut receiver, 1, 1, 20), []);
         // All frames of the third message are then granted. The receiver therefore grants frames of

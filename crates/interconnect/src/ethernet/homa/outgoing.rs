@@ -1,4 +1,4 @@
-//! Messages that a host sends; the message with the fewest remaining frames goes first.
+//! Messages that a host sends. The host first sends the message with the fewest unsent frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,8 @@ use super::Key;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sender {
     messages: BTreeMap<Key, Outgoing>,
-    /// Messages with a frame that the host may send, ordered by remaining frames, then by posting.
+    /// Messages with a frame that the host may send, ordered by the number of unsent frames, then
+    /// by the time of posting.
     ready: BTreeSet<(u32, u64, Key)>,
     /// Number of messages posted so far.
     posted: u64,

@@ -63,7 +63,8 @@ enum Increase {
     FastRecovery,
     /// The target rises by the additive step; then the rate rises half of the way.
     Additive,
-    /// The target rises by this many hyper steps; then the rate rises half of the way.
+    /// The target rises by a number of hyper steps, which this variant contains. Then the rate
+    /// rises half of the way.
     Hyper(u32),
 }
 
@@ -219,7 +220,7 @@ mod tests {
     enum Step {
         /// A notification arrives.
         Notified,
-        /// A frame of this many bytes leaves.
+        /// A frame leaves. Contains its length in bytes.
         Sent(u32),
     }
 
@@ -245,8 +246,8 @@ mod tests {
             (177, Sent(1_000_000), 17_656, 20_000, 211.816),
             // The counter expires a second time: additive increase to (17.656 + 22) / 2.
             (178, Sent(1_000_000), 19_828, 22_000, 211.816),
-            // The timer expires at 265 and 365 µs, its second and third time. The targets are 24
-            // and 26.
+            // The timer expires for the second time at 265 µs, and for the third time at 365 µs.
+            // The targets are 24 and 26.
             (366, Sent(0), 23_957, 26_000, 174.531),
             // The counter expires a third time. Both timer and counter have expired 3 times, which
             // is 1 more than F. The target therefore rises by one hyper step of 4.

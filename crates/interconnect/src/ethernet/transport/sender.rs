@@ -76,7 +76,7 @@ struct Scoreboard {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Slot {
-    /// The frame is in flight. Contains the number of its transmission.
+    /// The frame is in flight. Contains the number of the frame's latest transmission.
     InFlight(u32),
     Lost,
     Acknowledged,
@@ -437,6 +437,6 @@ impl Scoreboard {
 
 /// Number of the first transmission of a connection.
 const FIRST: u32 = 1;
-/// Maximum number of doublings of a timeout. Even a timeout of a second plus the measured time,
-/// doubled this often, stays far below the end of virtual time.
+/// Maximum number of doublings of a timeout. Even a timeout of a second plus the measured round
+/// trip, doubled 20 times, stays far below the end of virtual time.
 const BACKOFF_MAX: u32 = 20;

@@ -224,8 +224,8 @@ impl RouterFabric {
             self.routers[index as usize].turns[usize::from(bid.input)] =
                 (bid.channel + self.router.input_speedup) % channels;
             let input = self.inputs[at];
-            // If this is false, the speculative request was useless. The packet has no channel, or
-            // its channel has no credit.
+            // A speculative request for the switch is useless if the packet got no channel, or if
+            // its channel has no credit. No flit then crosses.
             if input.stage == Stage::Active && self.output(input.link, input.channel).credits > 0 {
                 self.leave(context, index, at, cycle);
                 let crossed = cycle + u64::from(self.router.switch_cycles) - 1;
