@@ -89,9 +89,9 @@ enum Probe {
     /// better of the other policies.
     Policies { arguments: &'static [&'static str] },
     /// The throughput of this project's sending policy divided by the throughput of `MultiEdge`'s
-    /// policy, at the point with the lowest ratio. The figure is the median of several runs of
-    /// `ethernot bench multiedge`. If the other policies were slower in a run than in the other
-    /// runs, the machine was busy, and the run does not count.
+    /// policy, as the median of several runs of `ethernot bench multiedge`, at the point with the
+    /// lowest median. If the other policies were slower in a run than in the other runs, the
+    /// machine was busy, and the run does not count.
     Rules { arguments: &'static [&'static str], points: &'static [PointOf] },
     /// The worst ratio of one contender of `ethernot bench` to another, over all sizes.
     Contenders { arguments: &'static [&'static str], test: &'static str, pair: Pair },
@@ -117,8 +117,8 @@ enum Probe {
     /// The figure at the point where a comparison of two contenders of `ethernot bench`,
     /// `bench multiedge` or `bench sockets` has the worst result.
     Compared { arguments: &'static [&'static str], comparison: compared::Comparison },
-    /// The lowest ratio of streams over UDP to a stream of bare datagrams, in a result of
-    /// `ethernot bench yardsticks`.
+    /// The lowest ratio of the rate of a stream over UDP to the rate of a stream of bare datagrams,
+    /// in a result of `ethernot bench yardsticks`.
     BareStream { arguments: &'static [&'static str] },
     /// A number at a JSON pointer of the result of a simulation; it is equal on all machines.
     Simulated { arguments: &'static [&'static str], pointer: &'static str },

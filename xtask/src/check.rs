@@ -83,8 +83,8 @@ fn of(names: &[String]) -> Vec<String> {
     names.iter().flat_map(|name| ["--package".to_owned(), name.clone()]).collect()
 }
 
-/// Returns the crates that directly depend on one of `packages`, because a change of `packages` can
-/// break them.
+/// Returns the crates that directly depend on one of `packages`. A change of `packages` can break
+/// these crates.
 fn users(workspace: &Workspace, packages: &[&Package]) -> Vec<String> {
     let names: Vec<_> = packages.iter().map(|package| package.name.as_str()).collect();
     let is_used = |package: &Package| {

@@ -59,7 +59,8 @@ fn try_all(workspace: &Workspace, chosen: &[Chosen]) -> Result<Vec<String>, Xtas
     Ok(unnoticed)
 }
 
-/// A constant that decides behaviour: its file, its name, its neutral value.
+/// A constant that decides behaviour: its file, its name, and its neutral value, which turns the
+/// mechanism off or removes the mechanism's limit.
 type Chosen = (&'static File, &'static str, &'static str);
 
 /// The parsed arguments.

@@ -147,7 +147,7 @@ struct Library {
     nodes: Vec<Node>,
 }
 
-/// A version and the names that have it.
+/// A symbol version, and the names of the functions that have this version.
 #[derive(Debug, Default, PartialEq)]
 struct Node {
     name: String,
@@ -167,7 +167,7 @@ struct Name {
 enum What {
     /// An entry point that jumps to this function.
     Function(String),
-    /// A variable of this many bytes.
+    /// A variable, with its size in bytes.
     Variable(u32),
 }
 

@@ -58,7 +58,8 @@ pub(crate) fn link(
 #[derive(Debug, PartialEq)]
 struct Name {
     name: String,
-    /// Whether the library exports a function by this name, which programs then call.
+    /// Whether the library exports a function with this name. If so, programs call this function
+    /// instead of the function of the C library.
     is_put: bool,
 }
 

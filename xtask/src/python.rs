@@ -12,7 +12,7 @@ use crate::count::Count;
 use crate::error::XtaskError;
 use crate::workspace::{Workspace, cargo};
 
-/// Packages that the environment must have to build and test ours.
+/// Packages that the environment must have to build and test the project's packages.
 const TOOLS: [&str; 2] = ["maturin>=1.9,<2", "pytest"];
 
 /// Packages that the environment has if wheels of them exist. If a package is missing, the tests

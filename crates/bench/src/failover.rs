@@ -95,13 +95,13 @@ pub struct Outcome {
     pub cut: Cut,
     /// Number of messages that were sent and had to be checked.
     pub messages: u64,
-    /// Number of these messages that arrived with wrong bytes or out of order.
+    /// Number of the sent messages that arrived with wrong bytes or out of order.
     pub corrupted: u64,
-    /// Number of these messages that never arrived.
+    /// Number of the sent messages that never arrived.
     pub lost: u64,
     /// Payload rate before the cut, in bits per second.
     pub before_bits_per_second: f64,
-    /// Steady payload rate over the remaining link, in bits per second.
+    /// Steady payload rate after the cut, over the link that was not cut, in bits per second.
     pub remaining_bits_per_second: f64,
     /// Longest time after the cut in which the rate stayed below 80 % of
     /// `remaining_bits_per_second`, in milliseconds.
@@ -113,8 +113,8 @@ pub struct Outcome {
     pub cut_at_ms: u64,
     /// Time of the restoration, in milliseconds from the start of the timeline.
     pub restored_at_ms: u64,
-    /// The kernel of this host took some time to cut the link, and some time to restore the link.
-    /// This is an upper bound of the longer of the two times, in milliseconds.
+    /// Upper bound, in milliseconds, of the longer of two times: the time that this host's kernel
+    /// took to cut the link, and the time that the kernel took to restore the link.
     #[serde(default)]
     pub late_ms: f64,
     /// Payload bytes that arrived in each millisecond.
@@ -263,8 +263,8 @@ fn longest_below(timeline: Option<&[u32]>, enough: f64) -> usize {
     longest
 }
 
-/// Returns the end of the first window of [`BACK_WINDOW_MS`] that has at least `enough` bytes per
-/// millisecond, in milliseconds.
+/// Finds the first window of [`BACK_WINDOW_MS`] that has at least `enough` bytes per millisecond.
+/// Returns the time from the start of `timeline` to the end of this window, in milliseconds.
 fn first_reached(timeline: Option<&[u32]>, enough: f64) -> Option<usize> {
     let mut windows = timeline.unwrap_or_default().windows(BACK_WINDOW_MS);
     windows.position(|window| mean(Some(window)) >= enough).map(|at| at + BACK_WINDOW_MS)

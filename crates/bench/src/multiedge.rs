@@ -95,7 +95,7 @@ pub struct Report {
     pub format: String,
     /// Version of the program.
     pub version: String,
-    /// The kind of links: UDP sockets, packet sockets or `AF_XDP`.
+    /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
     /// The kind of links over which the set-ups were measured.
     pub kind: LinkKind,

@@ -28,7 +28,7 @@ pub struct Options {
     pub transports: Vec<String>,
     /// Bytes of the messages of ping-pong, one-way and two-way.
     pub sizes: Vec<u64>,
-    /// Samples of each measurement, at least 1.
+    /// Number of samples of each measurement, at least 1.
     pub repetitions: u32,
     /// Approximate length of the whole run, in seconds.
     pub budget_seconds: f64,
@@ -132,7 +132,7 @@ pub struct Contender {
 pub struct Plan {
     /// The cases in the order of their measurement.
     pub cases: Vec<Case>,
-    /// Samples of each contender.
+    /// Number of samples of each contender.
     pub repetitions: u32,
     /// Length of a sample without its warm-up, in seconds.
     pub sample_seconds: f64,

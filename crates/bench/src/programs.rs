@@ -96,11 +96,13 @@ pub struct ProgramCase {
 /// A server and its client.
 #[derive(Debug, Clone, Copy)]
 enum Pair {
-    /// nginx, and `wrk` that requests a file of this many bytes.
+    /// nginx as the server, and `wrk` as the client. The value is the size in bytes of the
+    /// requested file.
     Web(u64),
     /// A server, and a client that measures and prints its own figures.
     Own(Server, Client),
-    /// nginx, and `ab` with this many concurrent connections, each for one request.
+    /// nginx as the server, and `ab` as the client, which opens a connection for each request. The
+    /// value is the number of connections that are open at the same time.
     Fresh(u32),
     /// gmond and a gatherer.
     Gmond,
@@ -313,8 +315,8 @@ pub const FORMAT: &str = "ethernot-programs/1";
 /// Name of the folder that nginx serves.
 const DOCUMENTS: &str = "documents";
 
-/// The start of the name, the whole name, and the size in bytes of the file that clients request
-/// with one connection per request.
+/// The file that clients request with one connection per request: the prefix of its name, its name,
+/// and its size in bytes.
 const FRESH_PREFIX: &str = "fresh-";
 const FRESH_PATH: &str = "fresh-0";
 const FRESH_BYTES: u64 = 1024;

@@ -38,7 +38,7 @@ pub struct Results {
 pub struct PathFacts {
     /// The kind of path.
     pub kind: PathKind,
-    /// Links between the hosts.
+    /// Number of links between the hosts.
     pub links: u32,
     /// Largest IP packet in bytes, where known.
     pub mtu: Option<u32>,
@@ -70,9 +70,10 @@ impl PathKind {
 /// The settings of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Samples taken of each measurement.
+    /// Number of samples taken of each measurement.
     pub repetitions: u32,
-    /// Samples excluded from the summaries. Half of them are the highest, half the lowest.
+    /// Number of samples excluded from the summaries. Half of them are the highest samples, half
+    /// the lowest.
     pub dropped: u32,
     /// Intended length of a sample without its warm-up, in seconds.
     pub sample_seconds: f64,

@@ -56,7 +56,7 @@ pub struct Wishes {
     pub sizes: Vec<u64>,
     /// Numbers of messages in a window. If empty, each test uses its own numbers.
     pub windows: Vec<u32>,
-    /// Samples of each point. The summaries exclude the highest and the lowest.
+    /// Number of samples of each point. The summaries exclude the highest and the lowest sample.
     pub runs: u32,
     /// Length of a sample, in seconds.
     pub seconds: f64,

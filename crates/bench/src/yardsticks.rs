@@ -40,14 +40,15 @@ pub enum External {
 /// All third-party programs.
 pub const EXTERNAL: [External; 2] = [External::UcxTcp, External::SockperfTcp];
 
-/// Message size of the edge protocol in the comparison with these programs, in bytes. `sockperf`
-/// has messages of 14 bytes instead, which is its smallest size.
+/// Message size of the edge protocol in the comparison with third-party programs, in bytes.
+/// `sockperf` has messages of 14 bytes instead, which is its smallest size.
 pub const EXTERNAL_BYTES: u64 = 8;
 
 /// The hosts on which client and server of a third-party program run.
 #[derive(Debug, Clone, Copy)]
 pub struct Hosts<'a> {
-    /// The executable of this program, which then executes the third-party program.
+    /// The executable of this program. It is started in a namespace, and then executes the
+    /// third-party program.
     pub program: &'a Path,
     /// The client's namespace.
     pub client: &'a str,
@@ -92,7 +93,7 @@ pub struct Stream {
     pub bare_bits_per_second: Summary,
     /// Ratio of the edge rate to the bare rate, computed for each repetition.
     pub ratio: Summary,
-    /// Number of datagrams that the bare stream lost, because it does not retransmit.
+    /// Number of lost datagrams of the bare stream, which does not retransmit them.
     pub bare_lost: f64,
 }
 

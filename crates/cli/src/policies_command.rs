@@ -38,8 +38,9 @@ use crate::quantities::parse_size;
     ethernot sim policies --links 2x1G,10G+1G --exercise one-way --sizes 64K,1M\n  \
     ethernot sim policies --quick --json policies.json")]
 pub(crate) struct Arguments {
-    /// Run fewer points, with one seed each: a selection that contains each combination of two
-    /// properties, and the points that `cargo xtask acceptance sender` measures on virtual Ethernet
+    /// Run fewer points, with one seed each: a selection that contains every combination of values
+    /// of any two properties, and the points that `cargo xtask acceptance sender` measures on
+    /// virtual Ethernet
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// Run every point, which takes hours
@@ -62,11 +63,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_shaper)]
     shapers: Vec<Shaper>,
     /// true: run only points with absences of the hosts' processors; false: only points without
+    /// absences
     #[arg(long, value_name = "YES|NO", value_parser = parse_yes)]
     absences: Option<bool>,
-    /// Simulate drivers, like those of UDP, that report the cost of one frame for a batch of equal
-    /// frames. The engine then sends longer batches, although each frame costs the simulated host
-    /// as much as without this option
+    /// Simulate drivers that report, like those of UDP, that a batch of equal frames costs as
+    /// little as one frame. The engine then sends longer batches, although each frame costs the
+    /// simulated host as much as without this option
     #[arg(long)]
     offloads: bool,
     /// Seeds of each point [default: 3, with --quick 1]
@@ -193,7 +195,8 @@ struct Found {
     /// The results, the lowest ratio last.
     results: Vec<Comparison>,
     recoveries: Vec<Recovery>,
-    /// Whether the simulated drivers reported the cost of one frame for a batch (`--offloads`).
+    /// Whether the simulated drivers reported segmentation offload (`--offloads`): that a batch of
+    /// frames costs as little as one frame.
     offloads: bool,
     seconds: f64,
 }

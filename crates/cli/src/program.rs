@@ -338,7 +338,7 @@ impl Shape {
     }
 }
 
-/// Returns whether this is the name of the GNU C library's loader.
+/// Returns whether `path` has the file name of the GNU C library's loader.
 fn is_shared_loader(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_bytes();
     [&b"ld-linux"[..], b"ld.so", b"ld-2."].iter().any(|begin| name.starts_with(begin))

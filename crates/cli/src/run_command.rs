@@ -101,8 +101,8 @@ pub(crate) struct GoalArguments {
     configuration: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArguments,
-    /// Messages of more than this many bytes wait for their receive before their data are sent (S
-    /// of `LogGOPSim`) [default: all messages are sent immediately]
+    /// Size in bytes. A larger message waits for its receive before its data are sent (S of
+    /// `LogGOPSim`) [default: all messages are sent immediately]
     #[arg(short = 'S', long, value_name = "BYTES", allow_hyphen_values = true)]
     rendezvous_above: Option<String>,
     /// Write the trace in the binary format of LogGOPSim instead of replaying it

@@ -119,7 +119,7 @@ impl Found {
 
     /// Adds the report `text` of the process with this name. Returns false if this version cannot
     /// parse the report. Replaces control characters, because any process may listen under such a
-    /// name, and its texts must not move the cursor or colour the terminal.
+    /// name, and the texts of its report must not move the cursor or colour the terminal.
     fn add(&mut self, name: &str, text: &[u8]) -> bool {
         let Ok(mut value) = serde_json::from_slice(text) else { return false };
         without_controls(&mut value);

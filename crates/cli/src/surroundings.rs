@@ -336,8 +336,9 @@ fn agent(
     Some(words.join(" "))
 }
 
-/// Returns whether `ethernot run` has set this variable to start `daemon`. This is possible,
-/// because a program under `ethernot run` may start `ethernot run` again.
+/// Returns whether `agent`, the value of a launcher's variable, was set by `ethernot run` to start
+/// `daemon`. If a program under `ethernot run` starts `ethernot run` again, the variable already
+/// has such a value.
 fn is_own_agent(agent: &OsStr, daemon: &str) -> bool {
     let words: Vec<&[u8]> = agent.as_bytes().split(|&byte| byte == b' ').collect();
     let own = ["run", "--sockets", "--rdma", "--"].map(str::as_bytes);
@@ -393,8 +394,9 @@ const FOLDER: &str = "lib/ethernot";
 /// Prefix of the device's settings.
 const PREFIX: &str = "ETHERNOT_";
 
-/// Variables that contain the command by which a launcher starts its daemons on other hosts, and
-/// the names of the daemons: Open MPI up to 4, and PRRTE, which starts the ranks of Open MPI 5.
+/// For each launcher, the variable with the command by which the launcher starts its daemons on
+/// other hosts, and the name of the daemon. The launchers are Open MPI up to 4, and PRRTE, which
+/// starts the ranks of Open MPI 5.
 const LAUNCHERS: [(&str, &str); 2] =
     [("OMPI_MCA_orte_launch_agent", "orted"), ("PRTE_MCA_prte_launch_agent", "prted")];
 

@@ -354,8 +354,8 @@ fn report_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failur
 /// Why a point has no result.
 struct PointError {
     what: String,
-    /// The reason why results cannot be written, if the point failed because of this. In that case,
-    /// all other points fail, too.
+    /// The reason why results cannot be written, if the point failed for this reason. All other
+    /// points then fail, too.
     unwritable: Option<Unwritable>,
 }
 

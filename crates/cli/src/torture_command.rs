@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// Seeds to run in parallel [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Stop after this many failures
+    /// Number of failed seeds after which the command stops
     #[arg(long, value_name = "N", default_value_t = 10)]
     failures: usize,
     /// Use queue pairs, with scatter/gather lists and immediates that consume receives. Some

@@ -140,7 +140,8 @@ struct Found {
 }
 
 impl Found {
-    /// Returns the worst ratio of points with busy threads, or of points without.
+    /// Returns the worst ratio of the points with busy threads if `with_load` is true, and of the
+    /// points without busy threads if `with_load` is false.
     fn worst_ratio(&self, with_load: bool) -> Option<f64> {
         let of_load = self.results.iter().filter(|result| (result.point.load > 0) == with_load);
         of_load.map(Comparison::ratio).reduce(f64::min)
@@ -264,5 +265,6 @@ const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wid
 /// Interval of the progress bar: long enough not to slow the runs.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Lowest acceptable ratio of a rate to the highest rate that is possible with the busy threads.
+/// Lowest acceptable ratio of the measured rate of operations to the highest rate that is possible
+/// beside the busy threads.
 const WANTED: f64 = 0.9;

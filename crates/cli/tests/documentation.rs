@@ -8,9 +8,9 @@ use std::process::{Command, Output};
 #[derive(Debug)]
 struct Documented {
     words: Vec<String>,
-    /// Whether the test only checks the arguments of the command, because the page marks the
-    /// command as `(long)` or `(root)`, or contains only its name. The test then adds `--help`,
-    /// with which the command still rejects unknown options.
+    /// Whether the test only checks the arguments of the command. This is the case if the page
+    /// marks the command as `(long)` or `(root)`, or contains only the command's name. The test
+    /// then adds `--help`, with which the command still rejects unknown options.
     is_only_parsed: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Tests that interfaces have their earlier state after a run, whether the run ends normally or is
-//! killed, and that other programs can then use the interfaces. Needs root: each test has two
-//! hosts, which are network namespaces.
+//! Tests that interfaces have their earlier state after a run that ends normally, and after a run
+//! that is killed. Other programs must then be able to use the interfaces. Needs root: each test
+//! has two hosts, which are network namespaces.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -181,7 +181,7 @@ fn reach(client: &Host, server: &Host) {
     assert_eq!(received_text, "others");
 }
 
-/// A process that is killed on drop, and therefore ends with a failed test.
+/// A process that is killed on drop, so that it also ends if the test fails.
 struct Running(Child);
 
 impl Drop for Running {

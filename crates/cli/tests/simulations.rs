@@ -252,7 +252,7 @@ fn a_trace_runs_with_the_parameters_of_loggopsim_and_reports_when_ranks_were_fin
     let second = 1.0 + 0.0999;
     assert!((times[0] - (second + 0.5)).abs() < 1e-9, "{times:?}");
     assert!(times[2].abs() < 1e-9, "{times:?}");
-    // The receiver has the second message L + 999 G + o later.
+    // The receiver has the second message L + 999 G + o after the sender has finished.
     assert!((times[1] - (second + 0.5 + 2.0 + 0.0999 + 0.5)).abs() < 1e-9, "{times:?}");
     // The messages are longer than the rendezvous size S. So each of them also needs a request and
     // an answer, which makes three messages.

@@ -111,7 +111,8 @@ fn answers_to_the_tool_rdma_describe_the_device() {
 
 #[test]
 fn netlink_describes_the_device() {
-    // The installed tool, which uses netlink. The project's script of the same name does not.
+    // The installed tool, which uses netlink. The project's script of the same name does not use
+    // netlink.
     const TOOL: &str = "/usr/bin/rdma";
     let Some([host, _peer]) = two_hosts(&[TOOL]) else { return };
     let output = run(&host, User::Root, &[TOOL, "-j", "link"]).unwrap();
@@ -320,9 +321,9 @@ fn listening(host: &Host, port: u16) {
     has_socket(host, "tcp", "0A", move |at| at == port);
 }
 
-/// Waits until a program listens at a port of the connection manager, and has opened a UDP port
-/// from 0xf000 upwards. A process reserves its queue-pair numbers by such a port, and opens this
-/// port last.
+/// Waits until a program has opened two UDP ports: `port` of the connection manager, and a port
+/// from 0xf000 upwards, by which a process reserves its queue-pair numbers. A process opens the
+/// second port last.
 fn listening_for_requests(host: &Host, port: u16) {
     has_socket(host, "udp", "07", move |at| at == port);
     has_socket(host, "udp", "07", |at| at >= 0xf000);
@@ -352,7 +353,7 @@ fn has_socket(
     });
 }
 
-/// A process that is killed on drop, and therefore ends with a failed test.
+/// A process that is killed on drop, so that it also ends if the test fails.
 struct Running(Child);
 
 impl Drop for Running {

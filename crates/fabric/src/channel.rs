@@ -53,10 +53,10 @@ pub enum Jitter {
     },
 }
 
-/// A token bucket shaper. A link that has one has no transmitter with an exact rate. The shaper
-/// behaves like `tbf` on a fast interface. After a pause, it sends faster than the rate of the
-/// link, because the bucket has saved tokens. Frames that wait for tokens leave when a timer fires.
-/// The timer can fire late.
+/// A token bucket shaper. A link with a token bucket has no transmitter with an exact rate. The
+/// shaper behaves like `tbf` on a fast interface. After a pause, it sends faster than the rate of
+/// the link, because the bucket has saved tokens. Frames that wait for tokens leave when a timer
+/// fires. The timer can fire late.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TokenBucket {
     /// Rate of the interface after the shaper, in bits per second; at least the rate of the link.

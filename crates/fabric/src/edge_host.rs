@@ -931,8 +931,8 @@ const COMPLETIONS_MAX: usize = 84;
 /// Capacity of the shared receive queue. It is small, so that the queue is sometimes full.
 const SHARED_RECEIVES: usize = 24;
 
-/// Capacity of the completion queue that all connections of a host share. A host has at most one
-/// connection to each other host, plus one.
+/// Capacity of the completion queue that all connections of a host share: `COMPLETIONS_MAX` for
+/// each of eight connections.
 const SHARED_COMPLETIONS_MAX: usize = 8 * COMPLETIONS_MAX;
 
 /// Maximum number of packets that the window does not limit: probes, eight control frames, and 64

@@ -12,7 +12,7 @@ use wire_edge::PeerAddr;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ConnectionHandle(pub u64);
 
-/// Handle of a request for a connection that waits for a decision.
+/// Handle of a connection request that waits for a decision.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RequestHandle(pub u64);
 
@@ -342,11 +342,11 @@ pub struct Shape {
     pub is_of_queue_pairs: bool,
     /// Whether all connections take their receives from one queue.
     pub shares_receives: bool,
-    /// For one out of this many frames, the driver sends the frame but reports that it does not
-    /// know whether the frame left. 0 turns this off.
+    /// With the value N, the driver sends every Nth frame but reports that it does not know whether
+    /// the frame left. 0 turns these reports off.
     pub doubts_one_in: u32,
-    /// A planted fault that the checks must find: the engine receives the false report that these
-    /// doubtful frames did not leave.
+    /// A planted fault that the checks must find. For each frame that `doubts_one_in` selects, the
+    /// driver sends the frame, but falsely reports that the frame did not leave.
     pub forgets_doubts: bool,
 }
 

@@ -405,8 +405,8 @@ impl DirectionModel {
         self.expected.fill(0);
     }
 
-    /// Returns whether a write of this range with these flags can overlap an outstanding write,
-    /// although no rule orders the two writes. The result of two such writes is undefined.
+    /// Returns whether a write of this range with these flags can overlap an outstanding write, and
+    /// no rule orders the two writes. The result of two such writes is undefined.
     pub(crate) fn conflicts(&self, offset: u32, length_bytes: u32, flags: Flags) -> bool {
         if flags.fence_before {
             return false;
@@ -682,8 +682,8 @@ impl DirectionModel {
         writers.map(|number| self.requirement(number, position)).min()
     }
 
-    /// Returns a number: if byte `position` of write `number` is visible, the target must have
-    /// performed all operations before the returned one.
+    /// Returns the number of an operation. If byte `position` of write `number` is visible, the
+    /// target must have performed all operations before the returned operation.
     fn requirement(&self, number: u64, position: u32) -> u64 {
         let (posted, _) = &self.operations[(number - self.first) as usize];
         let is_tail = position + 1 == posted.offset + posted.length_bytes
@@ -694,8 +694,8 @@ impl DirectionModel {
         self.fence_requirement(number)
     }
 
-    /// Returns a number: if any effect of operation `number` is visible, fences require that the
-    /// target has performed all operations before the returned one.
+    /// Returns the number of an operation. If any effect of operation `number` is visible, fences
+    /// require that the target has performed all operations before the returned operation.
     fn fence_requirement(&self, number: u64) -> u64 {
         let (posted, _) = &self.operations[(number - self.first) as usize];
         if posted.flags.fence_before {

@@ -96,8 +96,8 @@ pub struct Trial<'a> {
 /// The duration of a trial.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Length {
-    /// Enough operations for about this many frames. Before the measurement, a warm-up takes half
-    /// as many operations.
+    /// Enough operations to send about the given number of frames. Before the measurement, a
+    /// warm-up takes half as many operations.
     Frames(u32),
     /// A fixed number of operations, as in a measurement on real hosts. The rate of a stream with a
     /// deep queue may not be steady yet when such a measurement ends. To be comparable, the

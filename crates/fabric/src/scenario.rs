@@ -56,14 +56,15 @@ impl<'a> Transfer<'a> {
 pub struct Outcome {
     /// Time from posting the write to its completion, in nanoseconds.
     pub duration_ns: u64,
-    /// Number of frames that the writing host sent in this time.
+    /// Number of frames that the writing host sent from the post of the write to its completion.
     pub frames: u64,
-    /// Number of frames that the other host sent in this time. All of them are acknowledgements.
+    /// Number of frames that the other host sent from the post of the write to its completion. All
+    /// of them are acknowledgements.
     pub answers: u64,
     /// Number of frames that the other host received after a frame that was sent later.
     pub overtaken: u64,
-    /// Smallest possible number of frames for these bytes: frames of the maximum size, with headers
-    /// of 32 bytes.
+    /// Smallest possible number of frames for the bytes of the write: frames of the maximum size,
+    /// with headers of 32 bytes.
     pub frames_min: u64,
 }
 
@@ -235,7 +236,8 @@ pub fn table(rows: &[Measured]) -> String {
     text
 }
 
-/// The transfers that `ethernot sim scenario` measures. Their names are the keys of its result.
+/// The transfers that `ethernot sim scenario` measures. Their names are the keys in the command's
+/// result.
 ///
 /// The engine sends one frame for a write of 8 bytes, and three frames for a write of 4 KiB. The
 /// tables show one more frame, which is an acknowledgement. The peer reports the state of the

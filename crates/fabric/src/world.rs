@@ -21,8 +21,8 @@ use crate::{
 pub enum WorldEvent {
     /// An event of the network.
     Network(NetworkEvent),
-    /// A timer of a host. If the host has set its timer to another time since then, the event is
-    /// ignored.
+    /// A timer of a host. If the host has set its timer to another time after this event was
+    /// scheduled, the event is ignored.
     Timer {
         /// Index of the host.
         host: usize,
@@ -116,7 +116,7 @@ impl<E: HostEngine> World<E> {
     /// Adds a host with these ports, in the order of its links. Returns the host's index.
     ///
     /// # Panics
-    /// Panics if the ports are not the next ports of the network that have no host.
+    /// Panics if `ports` are not the first ports of the network that have no host yet.
     pub fn add_host(&mut self, engine: E, ports: &[PortId]) -> usize {
         let host = self.hosts.len();
         for (link, port) in ports.iter().enumerate() {

@@ -90,8 +90,8 @@ impl Hosts {
         self.connect_by(|_| true);
     }
 
-    /// Connects over the pairs of a link and an address that may reach the peer and that
-    /// `is_wanted` selects.
+    /// Connects over the pairs that `is_wanted` selects. A pair is a link and an address that may
+    /// reach the peer.
     fn connect_by(&mut self, is_wanted: impl FnMut(&(LinkId, PeerAddr)) -> bool) {
         let peers = self.addresses(1);
         let links: Vec<(LinkId, PeerAddr)> = self

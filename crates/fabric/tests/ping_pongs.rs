@@ -52,9 +52,9 @@ fn with_pauses_us(links: &[LinkModel], message_bytes: u32, seed: u64, pauses: Pa
     outcome.latency_ns.expect("it is a ping-pong") / 1e3
 }
 
-/// If the bucket of the slow link is full, it passes a frame immediately. The arrival of such a
-/// frame does not show the link's rate. The engine must learn the rate from messages that were sent
-/// after a pause of the link.
+/// If the bucket of the slow link is full, the link passes a frame immediately. The arrival of such
+/// a frame does not show the link's rate. The engine must learn the rate from messages that were
+/// sent after a pause of the link.
 #[test]
 fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
     let (fast, slow) = (link(1_000_000_000), link(100_000_000));

@@ -152,12 +152,12 @@ fn a_comparison_repeats_itself() {
     assert_eq!(compare(point, &SETTING), compare(point, &SETTING));
 }
 
-/// Number of round trips after which equal links must carry equal loads. The number is twice the
-/// largest number observed with any seed.
+/// Number of round trips after which equal links must carry equal loads. This limit is twice the
+/// largest number of round trips that any seed needed.
 const ROUND_TRIPS: f64 = 400.0;
 
-/// Known exceptions to the 99 %. Each has a combination of settings, and the smallest ratio that
-/// must be reached there.
+/// Known exceptions to the limit of 99 %. Each exception has a combination of settings, and the
+/// smallest ratio that must be reached there.
 const SHORT: [(&str, f64); 12] = [
     ("1G/20us+1G/2ms one-way 64K, host x1, slow timers", 0.69),
     ("3x1G ping-pong 64K, host x4, slow timers", 0.75),
@@ -173,9 +173,10 @@ const SHORT: [(&str, f64); 12] = [
     ("1G+100M two-way 64B, host x0.25, absences, slow timers, in order", 0.98),
 ];
 
-/// Known exceptions to the 1 % of idle links. Each has a combination of settings, and the largest
-/// allowed percentage of data frames. The percentage includes two harmless cases. Each is counted
-/// once whenever the engine runs, and on fast hosts the engine runs often:
+/// Known exceptions to the limit of 1 % for idle links. Each exception has a combination of
+/// settings, and the largest allowed number of cases, in percent of the number of data frames. The
+/// count includes two harmless cases. Whenever the engine runs, each of these cases can be counted
+/// once, and on fast hosts the engine runs often:
 ///
 /// * A link waits for another link, but the queue of the waiting link still has enough frames.
 /// * A link would deliver all waiting data later than the other links.
@@ -190,8 +191,8 @@ const IDLE: [(&str, f64); 8] = [
     ("2x100M one-way 4M, host x4", 3.0),
 ];
 
-/// Known exceptions to the 99 % like [`SHORT`], for drivers that report offload. With such a
-/// driver, a link gets more bytes in each scheduling round. This is better if many frames cost as
+/// Known exceptions to the limit of 99 % like [`SHORT`], for drivers that report offload. With such
+/// a driver, a link gets more bytes in each scheduling round. This is better if many frames cost as
 /// little as one. The simulated drivers only report offload: each frame costs as much as with other
 /// drivers.
 const OFFLOADS_SHORT: [(&str, f64); 19] = [
@@ -216,7 +217,8 @@ const OFFLOADS_SHORT: [(&str, f64); 19] = [
     ("2xfree one-way 1M, host x0.5", 0.98),
 ];
 
-/// Known exceptions to the 1 % of idle links for drivers that report offload; see [`IDLE`].
+/// Known exceptions to the limit of 1 % for idle links, for drivers that report offload; see
+/// [`IDLE`].
 const OFFLOADS_IDLE: [(&str, f64); 23] = [
     ("4x1G two-way 1M, host x4, absences, exact rate", 102.0),
     ("3x1G one-way 4M, host x2", 28.0),

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use fabric::scenario::{self, Measured, Outcome};
 
-/// Virtual time is the same on every machine, so the test compares all figures exactly. If a single
-/// frame or nanosecond differs, either the change is intended, or it is a fault.
+/// Virtual time is the same on every machine, so the test compares all figures exactly. A
+/// difference of a single frame or nanosecond is either intended or a fault.
 #[test]
 fn transfers_take_exactly_what_the_snapshot_says() {
     let rows = scenario::run().expect("every transfer finishes");

@@ -19,8 +19,8 @@ use nix::unistd::{Pid, getppid};
 use crate::namespace;
 
 /// All registered namespaces, child processes and folders. A thread creates and removes namespaces
-/// only while it holds the lock. Therefore the handler of a signal cannot run between creation and
-/// registration.
+/// only while it holds the lock of the registry. Therefore the handler of a signal cannot run
+/// between creation and registration.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     /// Names of network namespaces.

@@ -39,7 +39,7 @@ pub enum NamespaceError {
     /// The link has no switch.
     #[error("link {link} has no switch that could cut it")]
     NoSwitch {
-        /// The link, from 1.
+        /// Number of the link, counted from 1.
         link: u32,
     },
     /// The number of links is out of range.

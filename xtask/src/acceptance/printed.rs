@@ -11,10 +11,10 @@ pub(super) struct Tests {
     pub(super) package: &'static str,
     /// The argument of `cargo test` that selects the target: `--lib` or `--test=NAME`.
     pub(super) target: &'static str,
-    /// A part of the names of the tests.
+    /// A text that selects tests: those whose names contain the text.
     pub(super) part: &'static str,
-    /// The part for a quick run, or `None` if all of the tests take too long for a quick run. If
-    /// `part_quick` differs from `part`, a quick run omits ignored tests.
+    /// The text that selects tests in a quick run, or `None` if all of the tests take too long for
+    /// a quick run. If `part_quick` differs from `part`, a quick run omits ignored tests.
     pub(super) part_quick: Option<&'static str>,
 }
 

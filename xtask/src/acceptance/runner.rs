@@ -19,15 +19,15 @@ pub(super) struct Runner<'a> {
     pub(super) quick: bool,
     /// The commit to compare with, if one was named.
     against: Option<String>,
-    /// The program of that commit, built on first use, or the reason why the build failed.
+    /// The program of the commit `against`, built on first use, or the reason why the build failed.
     reference: Option<Result<PathBuf, String>>,
-    /// The folder of that commit's libraries, built on first use, or the reason why the build
-    /// failed.
+    /// The folder of the libraries of the commit `against`, built on first use, or the reason why
+    /// the build failed.
     reference_libraries: Option<Result<PathBuf, String>>,
     /// The `ethernot` program, built on first use, or the reason why the build failed.
     program: Option<Result<PathBuf, String>>,
-    /// Whether the libraries for programs were built (on first use), or the reason why the build
-    /// failed.
+    /// The result of building the libraries for programs: `None` before their first use. An error
+    /// contains the reason why the build failed.
     libraries: Option<Result<(), String>>,
     results: HashMap<Vec<String>, Result<Value, Failure>>,
     /// Output of tests, by their arguments.
@@ -48,9 +48,9 @@ pub(super) enum Failure {
 pub(super) struct Found {
     pub(super) figure: f64,
     pub(super) note: String,
-    /// The highest payload rate that the bare stream of frames or another policy reached in the
-    /// same run, as a share of the links' rate. This machine permits no more. `None` if the run did
-    /// not measure it.
+    /// The payload rate that this machine permits, as a share of the links' rate: the highest rate
+    /// that the bare stream of frames or another policy reached in the same run. `None` if the run
+    /// measured neither.
     pub(super) bare: Option<f64>,
 }
 
@@ -509,7 +509,7 @@ fn yardstick(result: &Value, to: &str) -> Result<Found, Failure> {
     Ok(Found { figure: number(result, &format!("/ratios/{to}"))?, note, bare: None })
 }
 
-/// Returns the lowest ratio of streams to the stream of bare datagrams.
+/// Returns the lowest ratio of the rate of a stream to the rate of the stream of bare datagrams.
 fn bare_stream(result: &Value) -> Result<Found, Failure> {
     let streams = result["streams"].as_array().into_iter().flatten();
     let mut least = f64::INFINITY;

@@ -17,15 +17,17 @@ pub(super) fn policies(result: &Value) -> Result<Found, Failure> {
     Ok(Found { figure: number(result, "/worst_ratio")?, note, bare: None })
 }
 
-/// One run: for each point, the ratio of this project's policy to the other policies, and the
-/// throughput of the other policies.
+/// One run: for each point, the throughput of this project's policy divided by the throughput of
+/// `MultiEdge`'s policy. Also the throughput of `MultiEdge`'s policy and of the bare stream of
+/// frames.
 struct Round {
     ratios: Vec<f64>,
     others: Vec<f64>,
 }
 
-/// Returns the throughput of this project's policy divided by the throughput of `MultiEdge`'s
-/// policy, at the worst point of the median run.
+/// Returns the lowest ratio of all points. In each run, divides the throughput of this project's
+/// policy at a point by the throughput of `MultiEdge`'s policy. The ratio of the point is the
+/// median over the runs.
 ///
 /// If the machine is busy with other work, the other policies reach less than in other runs. Such a
 /// run does not count, and the function repeats the run, up to a limit.

@@ -18,7 +18,7 @@ use crate::workspace::Workspace;
 /// A property of the sources that a row counts.
 #[derive(Clone, Copy)]
 pub(super) enum Count {
-    /// Fields of these structs of a crate that code in other files can write.
+    /// In these structs of a crate, the fields that code in other files can write.
     OpenFields { package: &'static str, structs: &'static [&'static str] },
     /// Files in a crate's largest import cycle.
     Circle { package: &'static str },
@@ -50,7 +50,8 @@ pub(super) enum Count {
     BareDocs,
     /// Lines of Markdown that are too long, and paragraphs that have too many lines.
     LongMarkdown,
-    /// Public names of the commit `since` that neither exist now nor stand in the changelog.
+    /// Public names of the commit `since` that no longer exist and that the changelog does not
+    /// contain.
     PublicNamesGone { since: &'static str },
 }
 
@@ -149,8 +150,8 @@ fn hop_count(workspace: &Workspace, table: usize) -> Result<Found, String> {
     Ok(Found::plain(f64::from(count)))
 }
 
-/// Returns the percentage of rules that are cited. `choose` gets the number that code cites and the
-/// number that tests cite, and returns one of them.
+/// Returns the percentage of rules that are cited. `choose` gets two counts, the rules that code
+/// cites and the rules that tests cite, and returns one of these counts.
 fn cited_share(workspace: &Workspace, choose: fn(usize, usize) -> usize) -> Result<Found, String> {
     let rules = tidy::cited_rules(workspace, tidy::PROTOCOL).map_err(|error| error.to_string())?;
     let (kept, tested, all) = rules.cited();

@@ -4,9 +4,9 @@
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Constant<'a> {
     pub(crate) name: &'a str,
-    /// The type, in the form of the source.
+    /// The type as the source code writes it.
     pub(crate) kind: &'a str,
-    /// The value, in the form of the source.
+    /// The value as the source code writes it.
     pub(crate) value: &'a str,
 }
 

@@ -152,8 +152,8 @@ impl Crate {
     }
 }
 
-/// Returns whether this is `delivery::setters!`, which generates a method per field of a
-/// configuration.
+/// Returns whether `name` names the macro `delivery::setters!`, which generates a method for each
+/// field of a configuration.
 fn is_setters(name: &syn::PathSegment) -> bool {
     name.ident == "setters"
 }

@@ -74,7 +74,8 @@ enum Lean {
     Below,
     /// Only these crates.
     On(&'static [&'static str]),
-    /// Crates without I/O and clocks, and the memory crate. The crate itself has no I/O either.
+    /// Only lower crates that have no I/O and no clock, and the crate `mem`. The depending crate
+    /// itself has no I/O and no clock either.
     SansIo,
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Limit {
     pub(super) line: usize,
     /// Name of a constant. A name in lower case is the name of a field with a default.
     pub(super) name: String,
-    /// The value, in the form of the code.
+    /// The value as the code writes it.
     pub(super) value: String,
     /// The value in words: `200 ms`, `256 KiB`, or a unit alone.
     pub(super) words: String,

@@ -93,7 +93,7 @@ pub(super) fn check_names(workspace: &Workspace) -> Result<(Vec<Violation>, Stri
     Ok((violations, summary))
 }
 
-/// Returns the number of names that contain one of these words.
+/// Returns the number of names that contain a word for which the glossary has a replacement.
 pub(crate) fn count(workspace: &Workspace) -> Result<usize, XtaskError> {
     Ok(found(workspace)?.values().map(BTreeMap::len).sum())
 }

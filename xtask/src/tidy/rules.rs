@@ -103,7 +103,7 @@ impl Rules {
         format!("{}: {} rules, without a test: {names}", self.place, self.by_name.len())
     }
 
-    /// Returns three numbers: of rules that code cites, of rules that tests cite, and of all rules.
+    /// Returns three counts: the rules that code cites, the rules that tests cite, and all rules.
     pub(crate) fn cited(&self) -> (usize, usize, usize) {
         let all = self.by_name.len();
         let unkept = self.without(|rule| rule.is_kept).len();

@@ -59,7 +59,8 @@ pub(super) fn check_words(workspace: &Workspace) -> Result<(Vec<Violation>, Stri
     Ok((violations, summary))
 }
 
-/// Returns the number of such words in all comments and documents.
+/// Returns the number of words in all comments and documents for which the glossary has a
+/// replacement.
 pub(crate) fn count(workspace: &Workspace) -> Result<usize, XtaskError> {
     Ok(found(workspace)?.values().flat_map(BTreeMap::values).sum())
 }

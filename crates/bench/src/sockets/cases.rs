@@ -154,7 +154,7 @@ pub struct Wishes {
     pub clients: Vec<u32>,
     /// MTUs of the links, in bytes.
     pub mtus: Vec<u32>,
-    /// Samples of each case and contender, at least 1.
+    /// Number of samples of each case and contender, at least 1.
     pub repetitions: u32,
     /// Intended length of the recorded part of a sample, in seconds.
     pub sample_seconds: f64,

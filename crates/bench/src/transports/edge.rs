@@ -613,8 +613,8 @@ impl Client {
     }
 }
 
-/// One in this many operations is timed. Timing each operation would cost too much, because reading
-/// the clock twice takes half as long as posting.
+/// One operation out of `POSTS_PER_TIMING` is timed. Timing each operation would cost too much,
+/// because reading the clock twice takes half as long as posting.
 const POSTS_PER_TIMING: u64 = 8;
 
 /// Returns the kind of an address. Only addresses of the same kind can reach each other.
@@ -711,9 +711,11 @@ const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
 const PACKETS_LOST: &str = "packets_lost";
 /// Number of probes sent because acknowledgements did not arrive in time.
 const PROBE_TIMEOUTS: &str = "probe_timeouts";
-/// Smoothed round-trip times on the link that has sent the most data, added over both ends.
+/// Sum of the smoothed round-trip times of both ends. Each end takes the link on which it has sent
+/// the most data.
 const ROUND_TRIP: &str = "round_trip_us";
-/// Congestion windows on the link that has sent the most data, added over both ends.
+/// Sum of the congestion windows of both ends. Each end takes the link on which it has sent the
+/// most data.
 const WINDOW: &str = "window_bytes";
-/// Frame sizes on the link that has sent the most data, added over both ends.
+/// Sum of the frame sizes of both ends. Each end takes the link on which it has sent the most data.
 const FRAME: &str = "frame_bytes";

@@ -21,8 +21,8 @@ pub enum Way {
     /// Both programs have the library, which moves their connections to the edge. The programs poll
     /// while they wait.
     EdgePoll,
-    /// Both programs have the library. The library moves only connections that become faster by
-    /// moving. Between these hosts, over one link, no connection moves.
+    /// Both programs have the library, which moves only connections that become faster by moving.
+    /// The one link between these hosts makes no connection faster, so no connection moves.
     Default,
     /// Only the client has the library, so the connection stays on TCP.
     ClientOnly,

@@ -38,18 +38,18 @@ pub enum Carrier {
 pub struct Availability {
     /// One curve for each method, size and carrier.
     pub curves: Vec<Curve>,
-    /// At how many points the CPU times of the worker's host add up to the elapsed time; `None` if
-    /// the host was not restricted to one CPU.
+    /// The comparison of CPU times with the elapsed time; `None` if the worker's host was not
+    /// restricted to one CPU.
     pub accounting: Option<Accounting>,
 }
 
-/// Number of points at which the CPU times of the worker's host add up to the elapsed time. The sum
-/// includes all times in which the CPU was not idle.
+/// Compares the CPU times of the worker's host with the elapsed time. All times in which the CPU
+/// was not idle should add up to the elapsed time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Accounting {
     /// Number of points whose CPU times are known.
     pub points: u32,
-    /// Number of these points whose sum is from 0.95 to 1.05.
+    /// Number of points whose CPU times, divided by the elapsed time, add up to 0.95 to 1.05.
     pub within: u32,
     /// `within / points`.
     pub share: f64,
@@ -121,7 +121,7 @@ pub struct CurvePoint {
     /// Whether `dry_run_percent` is more than 10, which shows that the machine was busy with other
     /// work.
     pub is_busy: bool,
-    /// Number of samples that were repeated because this difference was too large.
+    /// Number of samples that were repeated because the times of the work alone differed too much.
     pub retaken: u32,
 }
 

@@ -28,7 +28,7 @@ pub struct DocumentDevice {
 pub struct DocumentPoint {
     /// Bytes of a message.
     pub size: u64,
-    /// Messages of a window.
+    /// Number of messages in a window.
     pub window: u32,
     /// The runs in the order of their measurement.
     pub runs: Vec<DocumentRun>,

@@ -42,8 +42,8 @@ fn times_ns() -> Vec<u64> {
 
 /// Returns the difference between the longest and the shortest of the times that count, in percent
 /// of the shortest. The first time does not count, because it includes the warm-up. The longest of
-/// the other times does not count, because a single timer of the kernel can lengthen it although
-/// the machine is idle.
+/// the other times does not count, because a single timer of the kernel can lengthen it even on an
+/// idle machine.
 fn spread_percent(times_ns: &[u64]) -> f64 {
     let mut times: Vec<u64> = times_ns.iter().skip(1).copied().collect();
     times.sort_unstable();

@@ -18,7 +18,7 @@ pub struct Point {
     pub operation: Operation,
     /// Bytes of a message.
     pub size: u64,
-    /// Messages of a window.
+    /// Number of messages in a window.
     pub window: u32,
     /// Unit of the values: `B/s` or `s`.
     pub unit: String,
@@ -39,7 +39,7 @@ pub struct Surroundings {
     /// Whether `dry_run_percent` is more than 10, which shows that the machine was busy with other
     /// work.
     pub is_busy: bool,
-    /// Number of samples that were repeated because this variation was too large.
+    /// Number of samples that were repeated because the variation of the dry runs was too large.
     pub retaken: u32,
 }
 

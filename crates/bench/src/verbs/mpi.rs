@@ -60,7 +60,7 @@ pub(super) enum MpiError {
 }
 
 impl MpiError {
-    /// Returns the error of a test that needs an MPI although no MPI was prepared.
+    /// Returns the error of a test that needs an MPI, if no MPI was prepared.
     pub(super) fn not_prepared() -> Self {
         Self::Missing("no MPI was prepared".to_string())
     }

@@ -13,7 +13,7 @@ use crate::machine;
 use crate::run::Observer;
 use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 
-/// A kind of test. Its name is the name by which the measuring programs know it.
+/// A kind of test. Each kind has the name that the measuring programs use for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Bandwidth,

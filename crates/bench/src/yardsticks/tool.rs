@@ -35,7 +35,7 @@ pub enum ToolError {
     NoResult {
         /// The program.
         tool: &'static str,
-        /// The last line of its output.
+        /// The last line of the program's output.
         line: String,
     },
 }

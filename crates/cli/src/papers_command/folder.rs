@@ -137,7 +137,8 @@ mod tests {
         let mut document = Document::new("sandia1999", "table1");
         folder.write(&document).unwrap();
         fs::write(path.join("toe2005-17.json"), "{\"format\": \"ethernot-paper/1\"").unwrap();
-        // No process has this number, because process ids are lower.
+        // No process has this number, because the kernel's highest possible limit for process ids
+        // is 4194304.
         fs::write(path.join(".bench-4194305"), "").unwrap();
         let other = path.join("newer");
         document.unix_seconds = 7;

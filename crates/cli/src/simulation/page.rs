@@ -18,7 +18,8 @@ pub(super) fn page(
 ) -> Result<String, Failure> {
     let topology = &configuration.topology;
     let Finished { outcome, seconds, .. } = finished;
-    // With several rails (parallel networks), shows the highest load of the rails.
+    // Rails are parallel networks with equal topologies. With several rails, the page shows for
+    // each link the highest load that the link has on any rail.
     let mut heat = vec![0.0_f64; topology.links().len()];
     for (link, record) in records.links.iter().enumerate() {
         if let Some(most) = link.checked_rem(heat.len()).and_then(|at| heat.get_mut(at)) {

@@ -131,8 +131,8 @@ pub(super) fn links<'a>(
     }
 }
 
-/// Returns a table with the queue of each link in windows of time. The queue is the longest wait of
-/// a packet that arrived in the window.
+/// Returns a table with the queue of each link in windows of time. The table measures a queue by
+/// the longest wait of a packet that arrived in the window.
 pub(super) fn queues<'a>(records: &'a Records, topology: &'a Topology) -> Table<'a> {
     let windows = Rc::new(Windows::new(records));
     let with = || Rc::clone(&windows);

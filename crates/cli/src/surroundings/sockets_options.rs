@@ -25,7 +25,7 @@ pub(crate) struct SocketsOptions {
     #[arg(long = "move", value_name = "WHEN", requires = "sockets")]
     moving: Option<String>,
     /// Spin for data instead of sleeping: always, never, adaptive, or for this number of
-    /// microseconds [default: adaptive; without a value always]
+    /// microseconds [default: adaptive; --poll without a value means always]
     #[arg(
         long,
         value_name = "WHEN",

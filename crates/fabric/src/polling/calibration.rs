@@ -1,8 +1,8 @@
 //! Derives the costs of hosts from measured latencies and rates.
 //!
 //! The measured programs run in simulation on the same links. The calibration varies the costs
-//! until the sum of squares of `simulated / measured - 1` is minimal. It uses every measurement,
-//! whether the sender, the receiver or neither was the bottleneck.
+//! until the sum of squares of `simulated / measured - 1` is minimal. It uses all measurements,
+//! including those in which neither host was the bottleneck.
 
 use super::fit::{Parameter, fit};
 use super::{Costs, Exercise, Length, Outcome, PAYLOAD_BYTES, Pauses, Trial, run};

@@ -275,8 +275,8 @@ impl Machine {
         let host = &mut self.hosts[number];
         host.token += 1;
         let event = Happening::Go { host: number, token: host.token };
-        // An idle processor has polled since `free_ps`. Keep this time, because an event before
-        // `at_ps` can still make an earlier poll successful.
+        // An idle processor has polled since `free_ps`. Keep this time: if an event before `at_ps`
+        // wakes the processor earlier, `wake` computes the times of the polls from `free_ps`.
         if !host.is_idle {
             host.free_ps = at_ps;
         }

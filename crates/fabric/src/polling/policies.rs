@@ -132,7 +132,7 @@ pub struct Point {
     pub shaper: Shaper,
     /// Speed of both hosts, in quarters of the speed of a calibrated host.
     pub quarters: u32,
-    /// Whether the processors are absent at times: the kernel or a hypervisor uses them.
+    /// Whether the processors are absent at times, because the kernel or a hypervisor uses them.
     pub has_absences: bool,
     /// The transfer pattern.
     pub exercise: Exercise,

@@ -57,7 +57,7 @@ pub(crate) enum Bend {
     IgnoresKeys,
     /// Sometimes a datagram is sent twice.
     RepeatsDatagrams,
-    /// No operation records are reserved for single connections. The first connection that posts
+    /// No connection has operation records reserved for it. The first connection that posts
     /// operations takes all free records.
     LendsAllRecords,
 }

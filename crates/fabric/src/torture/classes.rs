@@ -28,7 +28,7 @@ pub(crate) struct Classes {
     pub(crate) unlike: Option<Unlike>,
     /// Hosts run their engines only at intervals.
     pub(crate) turns: Option<Turns>,
-    /// For one out of this many frames, the driver does not know whether the frame has left.
+    /// With the value N, the driver cannot say for every Nth frame whether the frame has left.
     pub(crate) doubts_one_in: Option<u32>,
     /// Links are memory that hosts share. Each peer has its own ring, which can become full.
     pub(crate) shares_memory: bool,

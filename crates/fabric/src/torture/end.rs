@@ -556,8 +556,8 @@ const SLOT_BYTES_MAX: u32 = 4 << 10;
 /// Local memory of each end in bytes; enough for some tens of average operations.
 const LOCAL_BYTES: u32 = 64 << 10;
 
-/// If this many ranges conflict with outstanding writes, the operation gets a fence instead of
-/// another range.
+/// Maximum number of ranges that are tried for an operation. If all of them conflict with
+/// outstanding writes, the operation gets a fence.
 const DRAWS_MAX: u32 = 3;
 
 #[cfg(test)]

@@ -274,6 +274,6 @@ const CONNECTIONS_MORE: usize = 3;
 /// Number of false statements that the host sends together.
 const LIES: u32 = 4;
 
-/// One out of this many operations never arrives completely. The first withheld operation is the
-/// second one of the connection.
+/// One out of 64 operations never arrives completely. The first withheld operation is the second
+/// one of the connection.
 const WITHHELD_ONE_IN: u32 = 64;

@@ -159,7 +159,7 @@ impl<E: HostEngine> Run<'_, E> {
         Gate { kind, stage: GateStage::New, key: 0, address: 0, former: None, has_ended: false }
     }
 
-    /// Gives the peer access to the target of an end, if the peer has none. Sometimes also
+    /// Gives the peer access to the target of an end, if the peer has no access. Sometimes also
     /// invalidates a key, or deregisters memory that operations need.
     pub(super) fn tend_gate(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let Some(QueuePairs { strike_ppm, .. }) = self.plan.queue_pairs else { return };
@@ -360,8 +360,8 @@ impl<E: HostEngine> Run<'_, E> {
         self.freeze(world, host, target);
     }
 
-    /// Records that memory was deregistered which operations or receives of this side need. Returns
-    /// this side's end.
+    /// Records that this side lost memory: the memory was deregistered, but operations or receives
+    /// of this side need it. Returns this side's end.
     fn lose_memory(&mut self, pair: usize, side: usize) -> &mut End {
         let state = &mut self.pairs[pair];
         state.lost_memory = state.generation;

@@ -15,7 +15,7 @@ pub(crate) struct Hole {
     pub(crate) host: usize,
     pub(crate) link: usize,
     pub(crate) frame_bytes_max: u16,
-    /// Time at which the path starts to drop these frames, in nanoseconds.
+    /// Time at which the path starts to drop longer frames, in nanoseconds.
     pub(crate) at_ns: u64,
 }
 

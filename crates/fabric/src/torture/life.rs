@@ -147,8 +147,8 @@ impl<E: HostEngine> Run<'_, E> {
         links.map(|link| (LinkId(link as u8), self.plan.address(peer, link))).collect()
     }
 
-    /// Discards the memory of an end that is no longer checked. If the target is still observed as
-    /// frozen memory, it stays.
+    /// Discards the memory of an end that is no longer checked. Keeps the target, which may still
+    /// be frozen memory: later checks require that its bytes never change.
     fn discard(&mut self, world: &mut World<E>, end: &End) {
         if end.life == self.hosts[end.host].life {
             let own = [end.local, end.inbox, end.cells];
@@ -331,8 +331,8 @@ impl<E: HostEngine> Run<'_, E> {
             }
             (None, _) => true,
         };
-        // If the peer has restarted or closed the connection, it still answers. If there is a path,
-        // such a peer must not be reported as unreachable.
+        // If the peer has restarted, or has closed the connection, it still answers. If there is a
+        // path, such a peer must not be reported as unreachable.
         let answers = end.stage == Stage::Open && !state.lacked_path(now);
         let is_reported = !(cause == Cause::Unreachable && answers);
         (end.excused && is_reported) || attempt_failed
@@ -475,8 +475,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Sometimes replaces the memory at the other side that this side writes. No operation may be
-    /// in flight. After the replacement, the old memory must not change.
+    /// Sometimes replaces the memory to which this side writes; the memory is at the other side. No
+    /// operation may be in flight. After the replacement, the old memory must not change.
     fn retarget(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let now = world.now();
         let place = self.place(pair);

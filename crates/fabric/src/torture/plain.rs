@@ -20,7 +20,7 @@ use crate::oracle::kind_of;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Bug {
     None,
-    /// A duplicate of a write that arrives late is placed in memory again.
+    /// If a duplicate of a write arrives late, the engine places it in memory again.
     PlacesDuplicates,
     /// A write that arrives before earlier operations is placed immediately, even if a fence
     /// forbids it.
@@ -47,8 +47,8 @@ pub(crate) enum Bug {
     FallsSilent,
     /// A read returns old bytes.
     ReadsStale,
-    /// Whenever it runs, the engine sends another ping to a silent peer, and it stores all these
-    /// pings.
+    /// Whenever the engine runs, it sends another ping to a silent peer. The engine stores all
+    /// these pings.
     RepeatsEachTurn,
     /// The engine sends to the source address of a connection's last frame, even if it has not
     /// validated that address.

@@ -28,8 +28,9 @@ pub(crate) struct Plan {
     pub(crate) disasters: Vec<(u64, Disaster)>,
     pub(crate) engine: EnginePlan,
     pub(crate) traffic: TrafficPlan,
-    /// Wiring of a soak, or `None`. In a soak, hosts have their links in different orders, and the
-    /// addresses do not show the segment.
+    /// Wiring of a soak, which is a run of hours in which links disappear and return; `None` for
+    /// other runs. In a soak, hosts have their links in different orders, and the addresses do not
+    /// show the segment.
     pub(crate) churn: Option<Wiring>,
     /// Classes of scenario in addition to this plan.
     pub(crate) classes: Classes,
@@ -37,7 +38,7 @@ pub(crate) struct Plan {
     pub(crate) queue_pairs: Option<QueuePairs>,
 }
 
-/// How the links of hosts belong to segments.
+/// Assigns the links of hosts to segments.
 #[derive(Clone, Debug)]
 pub(crate) struct Wiring {
     /// For each host, the segment of each of its links.

@@ -142,8 +142,9 @@ impl<E: HostEngine> Run<'_, E> {
         let is_first = end.faults.is_empty();
         let is_own = matches!(fault, Fault::AccessDenied | Fault::LocalAccess | Fault::PeerFailed);
         let is_late = is_own && !is_first;
-        // The peer's close must not make an operation fail that its application has received. This
-        // rule does not apply if this operation or an earlier one waits for an answer with data.
+        // If the peer's application has received an operation, this operation must not fail because
+        // the peer closes the connection. The rule does not apply if this operation or an earlier
+        // one waits for an answer with data.
         let is_lost = matches!(fault, Fault::ClosedByPeer | Fault::EndedByPeer)
             && is_first
             && end.model.is_surely_delivered(number);

@@ -58,7 +58,7 @@ pub(super) struct Run<'a, E> {
     /// Tokens that can be reused.
     pub(super) free_wakes: Vec<u64>,
     pub(super) frozen: Vec<Frozen>,
-    /// For each port, the earliest time when the port is neither cut nor down.
+    /// For each port, the time at which the last of its cuts and outages so far ends.
     pub(super) blocked_until: Vec<Instant>,
     /// State that only a soak needs.
     pub(super) churn: Churn,
@@ -129,8 +129,8 @@ pub(super) struct Pair {
     pub(super) begun_healed: bool,
     /// Whether an attempt to connect is scheduled.
     pub(super) retry_scheduled: bool,
-    /// For each side, the number of the attempt to connect for which the next poll of its
-    /// application is scheduled; 0 if no poll is scheduled.
+    /// A scheduled poll of an application belongs to an attempt to connect. For each side, the
+    /// number of this attempt; 0 if no poll is scheduled.
     pub(super) looking: [u32; 2],
     /// For each side, the time of its last progress.
     pub(super) progress_at: [Instant; 2],
@@ -144,10 +144,11 @@ pub(super) struct Pair {
     pub(super) distrusted_until: u32,
     /// Number of the last attempt to connect whose connection an application closed on purpose.
     pub(super) let_go: u32,
-    /// Number of the last attempt to connect on whose connection a side requested an invalid
-    /// access.
+    /// A side sometimes requests an invalid access to the other side's memory. This is the number
+    /// of the last attempt to connect that made a connection with such a request.
     pub(super) had_rogue: u32,
-    /// Number of the last attempt to connect on whose connection a side lost memory that it needed.
+    /// A side sometimes loses memory that its connection needs. This is the number of the last
+    /// attempt to connect that made a connection with such a loss.
     pub(super) lost_memory: u32,
 }
 

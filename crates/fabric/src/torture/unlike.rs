@@ -79,8 +79,8 @@ impl<E: HostEngine> Run<'_, E> {
         if let Some(faulty) = self.plan.classes.faulty {
             shape.packets_max = PACKETS_MAX;
             if faulty.host == host {
-                // The peers of the faulty host must have enough records for as many operations as
-                // it can have outstanding.
+                // The peers of the faulty host must have a record for each operation that the
+                // faulty host can have outstanding.
                 plan.pool_divisor = 1;
             }
         }

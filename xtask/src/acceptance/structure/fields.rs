@@ -1,4 +1,4 @@
-//! Finds the fields of a struct that other files can write.
+//! Finds those fields of a struct that code in other files can write.
 
 use crate::tidy::without_tests::code_without_tests;
 
@@ -6,7 +6,7 @@ use crate::tidy::without_tests::code_without_tests;
 /// Returns `None` if the file defines no such struct with named fields.
 ///
 /// Modules below the module that defines the struct can access its private fields. If such a module
-/// has its own file, every field counts.
+/// has its own file, every field counts as writable.
 pub(super) fn open(text: &str, name: &str) -> Option<usize> {
     let code = code_without_tests(text);
     let fields = fields(body(&code, name)?);

@@ -24,7 +24,7 @@ const KINDS: [Kind; 5] = [
 
 /// The public names of an earlier commit.
 pub(super) struct Names {
-    /// Names that neither exist now nor stand in the changelog.
+    /// Names that no longer exist and that the changelog does not contain.
     pub(super) gone: Vec<String>,
     /// Number of public names in the earlier commit.
     pub(super) all: usize,

@@ -1,5 +1,6 @@
 //! Structure of the engine: writable fields and length of call paths. Also checks that the engine
-//! is as fast as at an earlier commit, and that no torture run fails.
+//! is as fast as at an earlier commit, and that no run of the torture (random faults in the
+//! simulator) fails.
 
 use super::sources;
 use crate::acceptance::structure::Count;

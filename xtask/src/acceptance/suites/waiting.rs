@@ -49,7 +49,9 @@ const fn preloaded(
     Comparison { place: PointLocation::Sockets, points, own, other, quantity }
 }
 
-/// Compares with TCP or MPTCP over links of 1 Gb/s; all contenders block.
+/// Compares streams of the edge protocol with streams of TCP or MPTCP over links of 1 Gb/s. The
+/// threads of TCP and MPTCP block while they wait; `waiting` says how those of the edge protocol
+/// wait.
 const fn shaped(
     set_up: &'static str,
     waiting: &'static str,
@@ -341,7 +343,7 @@ pub(super) const ROWS: &[Row] = &[
 
 const RATE: Quantity = Quantity::Rate;
 
-/// All points of the papers' table, which are also the points of the bounds with busy processors.
+/// All points of the papers' table. The rows with busy processors use the same points.
 const ALL: &[Point] = &[
     ("ping-pong", 8),
     ("ping-pong", 16 << 10),

@@ -1,5 +1,6 @@
 //! Structure of the workspace: import cycles, constants and call paths. Also checks that the code
-//! is as fast as at an earlier commit, and that no torture run fails.
+//! is as fast as at an earlier commit, and that no run of the torture (random faults in the
+//! simulator) fails.
 
 use super::engine_structure::{in_flight_against, one_way_against, ping_pong_against};
 use super::faults::{perftest_against, torture_of_pairs, torture_of_transfers};

@@ -177,9 +177,9 @@ mod tests {
     use super::*;
     use crate::transport::{Test, Waiting};
 
-    /// Messages of one stream. Only the last reports of a stream reveal an older report that was
-    /// placed too late, because earlier in the stream the next report overwrites it. Therefore the
-    /// test has many short streams.
+    /// Messages of one stream. If an older report is placed after a newer report, the next report
+    /// overwrites the wrong value. The last report of a stream has no next report, so there the
+    /// fault stays visible. Therefore the test has many short streams.
     const MESSAGES: u64 = 20;
     const STREAMS: u64 = 200;
 

@@ -12,7 +12,7 @@ use crate::stream::Policies;
 /// A wrong estimate that the hosts must correct.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Belief {
-    /// One of two equal links is estimated to be slower than it is, by this factor.
+    /// The factor by which the estimated rate of one of two equal links is too low.
     pub slower: u64,
     /// Speed of both hosts, in quarters of the speed of a calibrated host.
     pub quarters: u32,
@@ -37,7 +37,8 @@ pub struct Recovery {
     /// Time until both links carry the same load, in nanoseconds; `None` if this takes more than
     /// 200 ms.
     pub even_after_ns: Option<u64>,
-    /// Smoothed round-trip time of the link with the longer round trip, at the end, in nanoseconds.
+    /// Smoothed round-trip time at the end of the observation, of the link with the longer round
+    /// trip; in nanoseconds.
     pub srtt_ns: u64,
     /// Bytes that the formerly slower link carried in the second half of the observed time, in
     /// percent of the bytes of both links.

@@ -174,8 +174,8 @@ pub(super) struct Thread {
     pub(super) away_ns: u64,
     /// Number of the alarm that ends the thread's current sleep.
     pub(super) alarm: u64,
-    /// Start of the current poll or wait. If the thread neither polls nor waits, the start of its
-    /// last poll.
+    /// Start of the current poll or wait. Outside polls and waits, the start of the thread's last
+    /// poll.
     pub(super) since: Instant,
     /// Time at which the current series of polls that found nothing began.
     pub(super) idle_since: Option<Instant>,

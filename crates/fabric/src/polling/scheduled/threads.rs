@@ -211,8 +211,8 @@ impl Machine {
         self.returned(number, role, outcome, worked);
     }
 
-    /// Wakes a blocked application. The application then checks whether its operation has
-    /// completed, or begins to watch the links.
+    /// Wakes a blocked application. The application then either begins to watch the links, or
+    /// checks whether its operation has completed.
     fn wake_blocked(&mut self, number: usize) {
         if self.hosts[number].thread(Role::Application).doing == Doing::Asleep(Sleep::Blocked) {
             self.wake(number, Role::Application);
