@@ -56,8 +56,8 @@ interpose_descriptor! {
         else ptr::null_mut(), at descriptor, by |walk| opened_by(walk, descriptor);
 }
 
-/// Defines functions that take a `DIR`. For a virtual folder, such a function returns the result of
-/// the expression after `by`. For other folders, it calls the C library.
+/// Defines functions that take a `DIR`. For a virtual folder, each function returns the result of
+/// the expression after `by`. For other folders, the function calls the C library.
 macro_rules! of_folder {
     ($($symbol:ident ($folder:ident: *mut DIR $(, $argument:ident: $kind:ty)*) -> $result:ty,
         else $failed:expr, by $answer:expr;)*) => {

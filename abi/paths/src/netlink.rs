@@ -28,8 +28,8 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
     call_next!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, else -1)
 }
 
-/// Defines functions that take a socket. For a virtual netlink socket, such a function returns the
-/// result of the expression after `by`. For other sockets, it calls the C library.
+/// Defines functions that take a socket. For a virtual netlink socket, each function returns the
+/// result of the expression after `by`. For other sockets, the function calls the C library.
 macro_rules! of_socket {
     ($($symbol:ident ($socket:ident: c_int $(, $argument:ident: $kind:ty)*) -> $result:ty, by $answer:expr;)*) => {
         $(

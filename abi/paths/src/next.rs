@@ -65,7 +65,7 @@ macro_rules! call_next {
 }
 
 /// Defines functions that the loader finds before the C library's. If the path `at` leads to a
-/// virtual file, such a function returns the result of the expression after `by`. If that result is
+/// virtual file, each function returns the result of the expression after `by`. If that result is
 /// `None`, the function calls the C library with the path of the walk. For every other path, the
 /// function calls the C library with the path that the program has passed.
 macro_rules! interpose {
@@ -93,8 +93,8 @@ macro_rules! interpose {
     };
 }
 
-/// Defines functions that take a descriptor. For a virtual folder, such a function returns the
-/// result of the expression after `by`. For other descriptors, it calls the C library.
+/// Defines functions that take a descriptor. For a virtual folder, each function returns the result
+/// of the expression after `by`. For other descriptors, the function calls the C library.
 macro_rules! interpose_descriptor {
     ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
         else $failed:expr, at $descriptor:ident, by |$walk:ident| $answer:expr;)*) => {

@@ -4,7 +4,7 @@
 static struct device device;
 static struct both both;
 
-/* Polls until the completion of this work request arrives, and returns its status. */
+/* Polls until the completion of the work request `id` arrives, and returns its status. */
 static enum ibv_wc_status status_of(uint64_t id)
 {
 	for (;;) {
@@ -49,7 +49,7 @@ static struct ibv_send_wr write_of(struct ibv_sge *sge, uint64_t id)
 	};
 }
 
-/* Checks that the request fails with this status. All earlier work must succeed, all later work must
+/* Checks that the request fails with `status`. All earlier work must succeed, all later work must
  * be flushed, and the queue pair must be in ERR. */
 static void fails_with(struct ibv_send_wr request, enum ibv_wc_status status)
 {

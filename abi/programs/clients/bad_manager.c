@@ -424,7 +424,7 @@ static void no_answer(void)
 static const struct {
 	const char *name;
 	void (*run)(void);
-	/* Whether the case first starts a second process. The library must not be in use before the
+	/* True if the case first starts a second process. The library must not be in use before the
 	   fork. */
 	int forks;
 } CASES[] = {

@@ -12,7 +12,7 @@
 
 #include "pair.h"
 
-/* Time limit for one step, in milliseconds; no step takes this long. */
+/* Time limit for one step, in milliseconds. Every step needs less time. */
 #define LIMIT_MS 80000
 
 static inline struct sockaddr_in at(const char *address, uint16_t port)
@@ -36,7 +36,7 @@ static inline struct rdma_cm_id *make_id(struct rdma_event_channel *channel, enu
 	return id;
 }
 
-/* Returns whether an event arrives within this time. */
+/* Returns whether an event arrives within the given time. */
 static inline int has_event_within(struct rdma_event_channel *channel, int limit_ms)
 {
 	struct pollfd wanted = {.fd = channel->fd, .events = POLLIN};
@@ -74,7 +74,7 @@ static inline struct taken_event any_event(struct rdma_event_channel *channel)
 	return taken;
 }
 
-/* Returns the next event, which must be of this kind. */
+/* Returns the next event, which must be of the given kind. */
 static inline struct taken_event event_of(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
 {
 	struct taken_event taken = any_event(channel);

@@ -36,7 +36,7 @@ static void fill(unsigned char *bytes, size_t length, uint64_t seed)
 		bytes[at] = (unsigned char)(mix(seed + at / 8) >> (at % 8 * 8));
 }
 
-// Fails unless memory has the bytes derived from this number.
+// Fails unless memory has the bytes derived from the number `seed`.
 static void check(const unsigned char *bytes, size_t length, uint64_t seed, const char *what)
 {
 	for (size_t at = 0; at < length; at++)
@@ -68,7 +68,7 @@ static void report(const char *what, size_t size, const void *memory, size_t len
 	free(all);
 }
 
-// Exchanges messages of this size between pairs of ranks, one rank of each half. Both ranks receive
+// Exchanges messages of `size` bytes between pairs of ranks, one rank of each half. Both ranks receive
 // into `back`.
 static void ping_pong(unsigned char *out, unsigned char *back, int size)
 {

@@ -106,7 +106,7 @@ static void replaced(struct context *context)
 	CHECK(dup2(ends[1], twin) == twin);
 }
 
-/* Passes the connection to another process, which answers; this process closes it. */
+/* Passes descriptor `fd` through the socket `to`. */
 static void pass(int to, int fd)
 {
 	char room[CMSG_SPACE(sizeof fd)] = "";
@@ -133,6 +133,7 @@ static int take(int from)
 	return fd;
 }
 
+/* Passes the connection to another process, which answers. This process closes its own descriptor. */
 static void passed(struct context *context)
 {
 	int ends[2];

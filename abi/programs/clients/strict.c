@@ -1,5 +1,5 @@
 /* Limits that a device grants to a program that has requested low limits. A strict device must grant the
-   same limits as an adapter, a lenient device higher limits. Usage: strict strict|lenient */
+   same limits as an adapter, and a lenient device must grant higher limits. Usage: strict strict|lenient */
 #include "pair.h"
 
 static enum ibv_event_type next_event(struct ibv_context *context, struct ibv_async_event *event)

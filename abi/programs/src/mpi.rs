@@ -119,8 +119,8 @@ impl Mpi {
     }
 }
 
-/// If a launcher has printed all results of its ranks but does not end, the test kills the launcher
-/// this long after the start.
+/// Time from the start of a launcher until the test kills it, if it has printed all results of its
+/// ranks but does not end.
 const PARTING: Duration = Duration::from_secs(30);
 
 static ALONE: Mutex<()> = Mutex::new(());

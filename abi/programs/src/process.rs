@@ -334,7 +334,7 @@ pub struct Finished {
     shown: String,
     /// The exit status.
     pub status: ExitStatus,
-    /// Whether the test killed the program because it took too long.
+    /// True if the test killed the program because it took too long.
     pub is_late: bool,
     /// The program's standard output and standard error.
     pub output: String,

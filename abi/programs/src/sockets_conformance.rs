@@ -15,7 +15,7 @@ pub struct Subject<'a> {
     pub program: &'a str,
     /// The name of the test case, an argument of the program.
     pub name: &'a str,
-    /// Whether the library can move the connections of this test case.
+    /// True if the library can move the connections of this test case.
     pub moves: bool,
 }
 

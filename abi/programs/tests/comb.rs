@@ -90,7 +90,7 @@ fn the_work_is_timed_for_counts_that_double() {
     server.finish().expect_success();
 }
 
-/// If a process is bound to a CPU, it prints on what this CPU spent its time.
+/// If a process is bound to a CPU, the process prints for what the CPU was used, and for how long.
 #[test]
 fn the_times_of_a_cpu_are_accounted() {
     let Some(program) = built() else { return };

@@ -23,7 +23,7 @@ fn rping() {
     let programs = ["rping", "rping"];
     let server = "-s -a ADDRESS -p PORT -C 1000";
     runs(23_000, programs, server, "-c -a ADDRESS -p PORT -v -C 1000", Ends::ByItself);
-    // With `-q` the program changes the states of its queue pairs itself.
+    // With `-q`, the program changes the states of its queue pairs itself.
     let server = "-s -a ADDRESS -p PORT -C 100 -q";
     runs(23_001, programs, server, "-c -a ADDRESS -p PORT -C 100 -q", Ends::ByItself);
 }
@@ -33,7 +33,7 @@ fn ucmatose() {
     let programs = ["ucmatose", "ucmatose"];
     let both = "-p PORT -c 20 -C 10 -S 1000";
     runs(23_010, programs, both, &format!("{both} -s ADDRESS"), Ends::ByItself);
-    // With `-m` ids migrate from one event channel to another.
+    // With `-m`, connection identifiers move from one event channel to another.
     let both = "-p PORT -c 4 -m";
     runs(23_011, programs, both, &format!("{both} -s ADDRESS"), Ends::ByItself);
 }
@@ -80,7 +80,7 @@ fn perftest_connected_by_the_connection_manager() {
     for (number, program) in (0..).zip(["ib_write_bw", "ib_read_lat", "ib_send_bw"]) {
         let both = "-F -R -p PORT -n 500";
         let client = format!("{both} ADDRESS");
-        // With `-R` perftest also exchanges its parameters over the connection.
+        // With `-R`, perftest also exchanges its parameters over the connection.
         runs(23_060 + number, [program; 2], both, &client, Ends::ByItself);
     }
     let both = "-F -R -c UD -s 1024 -p PORT -n 500";

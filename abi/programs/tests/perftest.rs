@@ -16,7 +16,7 @@ fn runs(port: u16, program: &str, kinds: &[&str]) {
     }
 }
 
-/// Arguments for measurements of throughput. With `-a` sizes go up to 8 MiB, so there are fewer
+/// Arguments for measurements of throughput. With `-a`, sizes go up to 8 MiB, so there are fewer
 /// iterations.
 const BANDWIDTH: &[&str] = &["-n 1000", "-a -n 20", "-n 500 -b", "-n 500 -q 16"];
 /// Arguments for measurements of latency.

@@ -129,7 +129,7 @@ fn available_bytes() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// Time limit for all processes to connect: much longer than this takes on a host with one
+/// Time limit for all processes to connect: much more time than they need on a host with one
 /// processor.
 const PROCESSES_LIMIT: Duration = Duration::from_mins(15);
 

@@ -48,7 +48,8 @@ impl<'a> Flow<'a> {
 
     /// Checks that every byte arrived, and that both sides read the end of the stream.
     fn expect_whole(self) {
-        // Send SIGTERM to the side that writes the stream or sends the requests. It then stops.
+        // Send SIGTERM to the side that writes the stream or sends the requests. That side then
+        // stops sending.
         self.side(if self.kind == "up" { Side::Client } else { Side::Server }).signal("TERM");
         for ended in [self.server.finish(), self.client.finish()] {
             ended.expect_success();

@@ -145,8 +145,9 @@ unsafe fn received_undecided(fd: c_int, argument: usize) -> Option<c_int> {
     let shown = connection.shown(borrowed(fd), counted);
     // SAFETY: the kernel has written a number to this memory.
     unsafe { place.write_unaligned(c_int::try_from(shown).unwrap_or(c_int::MAX)) };
-    // If it was decided during the query whether the connection moves, the kernel may have queried
-    // another descriptor.
+    // If the connection moved during the query, another descriptor may already have replaced the
+    // TCP socket, and the kernel may have counted the bytes of that descriptor. So use the result
+    // only if the route is still undecided.
     (connection.route() == Route::Undecided).then_some(0)
 }
 

@@ -67,7 +67,7 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
     }
     // Leave the connection to the kernel in two cases. First, if the new number is 0 to 2, because
     // functions of the C library use these numbers by calls that are not intercepted. Second, if
-    // this process shares the memory of another process (`vfork`), because such a process
+    // this process shares the memory of another process (`vfork`), because a process after `vfork`
     // duplicates descriptors for the program that it will execute.
     if table::kind(fd) == Kind::Socket && ((0..=2).contains(&to) || !this_process::is_home()) {
         passing::leave_to_kernel(fd);

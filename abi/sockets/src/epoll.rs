@@ -126,8 +126,8 @@ unsafe fn waited(
 ) -> Option<c_int> {
     match table::kind(epoll) {
         // The kernel can handle the wait, because no connection has begun to move. If a connection
-        // moves during the wait, its registration moves to the new descriptor, so that the waiting
-        // thread gets all events.
+        // begins to move later, during the wait, its registration moves to the new descriptor, so
+        // that the waiting thread gets all events.
         Kind::Epoll if !begun::is_any() => return None,
         Kind::Epoll => {}
         Kind::Private => return Some(fail(libc::EBADF, -1)),

@@ -255,8 +255,8 @@ fn is_end(fd: RawFd) -> bool {
 
 impl Parent {
     fn ask(&mut self, socket: &Socket, fd: c_int) -> Result<Answer, Errno> {
-        // First read reports without a request: a parent that ends reports which connections are on
-        // TCP again.
+        // First read the reports that the parent sends without a request: when a parent ends, it
+        // reports which connections are on TCP again.
         while self.is_ready(0)? {
             let Ok((of, Answer::Home)) = receive_answer(&self.channel) else { break };
             self.home.push(of);

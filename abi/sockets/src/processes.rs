@@ -219,8 +219,8 @@ extern "C" fn before() {
     let mut tcp = Vec::new();
     for (socket, numbers) in &all {
         match (socket.owner, socket.begun()) {
-            // This process has inherited the connection. Fetch it from the parent now, because the
-            // child can ask only this process for it.
+            // This process has inherited the connection. Fetch the connection from the parent now,
+            // because the new child can ask only this process for it.
             (Owner::Inherited, _) => {
                 numbers.first().inspect(|&&fd| inherited::fetch(socket, fd));
             }
@@ -254,7 +254,7 @@ extern "C" fn before() {
 
 /// Counts the child among the processes that have unused connections, because either parent or
 /// child may use such a connection. By the count, each process sees whether the other process still
-/// has it.
+/// has the connection.
 fn share_with_child(connection_table: &mut ConnectionTable) {
     let all: Vec<_> = connection_table.all().map(|(socket, _)| Arc::clone(socket)).collect();
     let wanting: Vec<_> = all.iter().filter(|socket| socket.wants_share()).collect();

@@ -36,8 +36,9 @@ unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], limit: *mut timeval) ->
     // SAFETY: the caller fulfils the `# Safety` section of this function.
     let found = unsafe { waited(count, sets, &wanted, duration) };
     if let Some(time) = time {
-        // Linux writes the remaining time to `limit`. This library does so only if no time remains,
-        // because otherwise it does not know the remaining time.
+        // Linux writes the time that is left to `limit`. This library writes 0 if the time has run
+        // out. In all other cases, it leaves `limit` unchanged, because it does not know how much
+        // time is left.
         if found == 0 {
             (time.tv_sec, time.tv_usec) = (0, 0);
         }

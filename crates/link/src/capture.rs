@@ -28,7 +28,7 @@ pub enum CaptureClock {
     Wall,
     /// The engine's clock; its time 0 is written as the start of 1970. Meant for simulated links:
     /// with this clock, a simulation writes the same file in every run. A sent frame gets the time
-    /// of the last [`Link::receive`] call, because [`Link::send`] takes no time.
+    /// of the last [`Link::receive`] call, because [`Link::send`] has no parameter for the time.
     Engine,
 }
 

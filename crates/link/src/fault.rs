@@ -230,10 +230,10 @@ impl<L: Link> Wrapper for Fault<L> {
         }
         let origin = |frame: usize| self.origins.get(frame).copied().unwrap_or(batch.len());
         match self.link.send(&self.remaining) {
-            // The inner link has sent this many of the remaining frames. A lost frame counts as
-            // sent if it precedes the first frame that the inner link did not send. The caller
-            // retries all later frames, and the retry chooses again at random which of them are
-            // lost.
+            // The inner link has sent the first `frames` of the frames that are not lost. A lost
+            // frame counts as sent if it precedes the first frame that the inner link did not send.
+            // The caller retries all later frames, and the retry chooses again at random which of
+            // them are lost.
             Ok(frames) => Ok(origin(frames)),
             Err(error) => match PayloadUnmapped::from_io(&error) {
                 Some(PayloadUnmapped { frame }) => {

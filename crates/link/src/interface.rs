@@ -29,12 +29,12 @@ pub struct Interface {
     pub mtu_bytes: u32,
     /// The station address, for Ethernet and loopback interfaces.
     pub station: Option<Station>,
-    /// Whether this is a loopback interface. The MTU of a loopback interface is also the MTU of
+    /// True if this is a loopback interface. The MTU of a loopback interface is also the MTU of
     /// every path through it.
     pub is_loopback: bool,
-    /// Whether the administrator has set the interface up.
+    /// True if the administrator has set the interface up.
     pub is_up: bool,
-    /// Whether the interface is up and has a carrier.
+    /// True if the interface is up and has a carrier.
     pub is_running: bool,
 }
 

@@ -77,8 +77,7 @@ pub use udp::{
 };
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
-/// The maximum frame size of a link must be at least this many bytes. The edge protocol requires
-/// it.
+/// Smallest value, in bytes, that the edge protocol permits for the maximum frame size of a link.
 const FRAME_BYTES_MIN: u16 = 256;
 
 /// Checks that a maximum frame size is at least [`FRAME_BYTES_MIN`].
@@ -124,8 +123,8 @@ pub trait Link: Send {
     fn send(&mut self, batch: &TxBatch) -> io::Result<usize>;
 
     /// Returns the number of frames that may have left the host although the last [`Link::send`]
-    /// did not count them as sent. Such frames exist because the kernel may report that an
-    /// interface has no room (`ENOBUFS`) although the interface has accepted some of the frames.
+    /// did not count them as sent. The reason: when the kernel reports that an interface has no
+    /// room (`ENOBUFS`), the interface may have accepted some of the frames.
     fn doubtful(&self) -> usize {
         0
     }

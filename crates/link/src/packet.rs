@@ -406,8 +406,8 @@ fn usable(config: &PacketConfig) -> Result<(Interface, Station), PacketError> {
         let (interface, mtu_bytes) = (name.to_string(), interface.mtu_bytes);
         return Err(PacketError::MtuTooSmall { interface, mtu_bytes, least_bytes });
     }
-    // Try to open a packet socket before the port is claimed. A process without the right to do
-    // this then gets the true cause as its error.
+    // Try to open a packet socket before the port is claimed. If the process may not open packet
+    // sockets, the error then names this cause.
     match socket::open() {
         Ok(_) => Ok((interface, station)),
         Err(source) => Err(PacketError::new(name, "open a packet socket", source)),
@@ -460,7 +460,7 @@ fn caps(config: &PacketConfig, framing: &Framing, interface: &Interface, port: &
 /// The operation that failed, for error messages.
 const SET_UP: &str = "set up a packet socket with its ring";
 
-/// The engine accepts a link only if the link's maximum frame size is at least this many bytes.
+/// Smallest value, in bytes, of a link's maximum frame size with which the engine accepts the link.
 const FRAME_BYTES_MIN: u32 = crate::FRAME_BYTES_MIN as u32;
 
 /// Maximum number of frames in a batch. A batch takes two system calls for copying, and two for

@@ -44,9 +44,9 @@ impl Refusals {
     }
 }
 
-/// Longest time without an accepted frame, in nanoseconds: the transmission time of four frames of
-/// 1500 bytes at 10 Mb/s. On a slower interface with a full queue, the link occasionally counts a
-/// frame as lost that it could have sent later.
+/// Longest time, in nanoseconds, for which the link retries a frame while the interface accepts no
+/// frame: the transmission time of four frames of 1500 bytes at 10 Mb/s. On a slower interface with
+/// a full queue, the link occasionally counts a frame as lost that it could have sent later.
 pub(crate) const REFUSED_NS_MAX: u64 = 5_000_000;
 
 #[cfg(test)]

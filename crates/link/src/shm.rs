@@ -88,8 +88,8 @@ struct Channel {
     reader: Reader,
     lender: Lender,
     borrower: Borrower,
-    /// The peer is gone or violated the protocol. The link first reads the frames that the peer
-    /// wrote, and then closes the channel.
+    /// True if the peer is gone or violated the protocol. The link first reads the frames that the
+    /// peer wrote, and then closes the channel.
     has_ended: bool,
 }
 

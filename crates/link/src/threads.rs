@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Programs expect signals to interrupt their own waiting threads. Their handlers expect the stack
 /// and the thread-local state of a thread of the program. Therefore the thread blocks signals,
 /// except those that its own instructions cause, such as `SIGSEGV`. This library handles some of
-/// these signals. If a thread blocked such a signal and caused it, the kernel would kill the
-/// process.
+/// these signals. If an instruction of a thread caused a signal that the thread blocks, the kernel
+/// would kill the process.
 ///
 /// This function waits until the thread runs its own code. The reason: when a new thread starts, it
 /// maps and unmaps memory for its allocations. Libraries that track unmapping (libfabric, UCX)

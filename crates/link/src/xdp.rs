@@ -59,7 +59,7 @@ pub struct XdpLink {
     watch: Watch,
     requests: OwnedFd,
     caps: LinkCaps,
-    /// Whether the kernel must still be notified of frames in the transmit ring.
+    /// True if the kernel must still be notified of frames in the transmit ring.
     is_kick_due: bool,
     answers: AnswerLimit,
     statistics: LinkStatistics,
@@ -478,8 +478,8 @@ fn is_about_interface(error: &io::Error) -> bool {
 /// Smallest MTU, in bytes: the smallest frame that every receiver accepts (docs/protocol.md, §2.2)
 /// and its envelope.
 const MTU_BYTES_MIN: u32 = 256 + ENVELOPE_BYTES as u32;
-/// Maximum number of frames in a batch. Kernels with a fixed limit send this many frames in one
-/// call.
+/// Maximum number of frames in a batch: the number of frames that kernels with a fixed limit send
+/// in one call.
 const BATCH_FRAMES: u16 = 32;
 /// Maximum number of attempts to open a queue that is in use. When the owner of an XDP queue has
 /// ended, a worker thread of the kernel releases the queue. For this, the worker needs the lock of

@@ -225,7 +225,8 @@ fn frames_that_are_not_as_they_should_be_are_dropped_and_counted() {
         inject("edge1", &frame(station, 9, 64, &[0; 64]));
         inject("edge1", &frame([0xff; 6], 1, 64, &[0; 1480]));
         inject("edge1", &frame([2; 6], 1, 64, &[0; 64]));
-        // Such a frame arrives if another station uses our address, or the network has a loop.
+        // A frame with our own address arrives if another station uses our address, or the network
+        // has a loop.
         let mut own = frame(station, 1, 64, &[0; 64]);
         own[6..12].copy_from_slice(&station);
         inject("edge1", &own);

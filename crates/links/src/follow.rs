@@ -199,7 +199,7 @@ impl NamedLinks {
     }
 
     /// Finds peers on the Ethernet of each raw link, except the links in `used`. If only the port
-    /// of a peer is known, finds the peer by broadcast. If `by_ip` is set, also finds the stations
+    /// of a peer is known, finds the peer by broadcast. If `by_ip` is true, also finds the stations
     /// of peers whose IP addresses are known. Waits for each answer for at most `limit`. Returns
     /// each link on which it found a peer, with the address of the first peer that it found there.
     ///

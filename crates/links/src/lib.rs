@@ -112,7 +112,7 @@ pub struct XdpOptions {
     pub raw: RawOptions,
     /// The mode that the link must use. If `None`, the link uses the best mode that works.
     pub mode: Option<XdpMode>,
-    /// Whether polls of the link make the network card's driver process the receive queue (busy
+    /// If true, polls of the link make the network card's driver process the receive queue (busy
     /// polling), so that the queue needs no interrupts.
     pub busy_poll: bool,
 }

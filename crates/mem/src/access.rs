@@ -161,7 +161,7 @@ impl<'a> MemoryAccess<'a> {
 
     /// Resolves an access through a window to a target in the window's region. Checks two things:
     /// the window gives the peer the rights `want`, and the region gives its owner the rights that
-    /// such a window requires.
+    /// a window with the rights `want` requires.
     #[cold]
     fn resolve_window(
         &self,

@@ -57,8 +57,8 @@ impl Buffer {
     /// Allocates a buffer of `len` zero bytes.
     ///
     /// # Panics
-    /// If `len` exceeds 2^63 − [`Buffer::ALIGNMENT`]. If memory runs out, the process aborts, like
-    /// for every allocation.
+    /// Panics if `len` exceeds 2^63 − [`Buffer::ALIGNMENT`]. If memory runs out, the process
+    /// aborts, like for every allocation.
     pub fn new(len: u64) -> Arc<Self> {
         let layout = Self::layout(len as usize);
         if let Some(pages) = LendablePages::new(len as usize) {
@@ -128,7 +128,7 @@ impl Buffer {
     /// Copies bytes like [`Buffer::try_read`], for ranges that are known to be valid.
     ///
     /// # Panics
-    /// If the range exceeds the buffer.
+    /// Panics if the range exceeds the buffer.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         self.try_read(offset, out).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -136,7 +136,7 @@ impl Buffer {
     /// Copies bytes like [`Buffer::try_write`], for ranges that are known to be valid.
     ///
     /// # Panics
-    /// If the range exceeds the buffer, or the bytes of the buffer must not change.
+    /// Panics if the range exceeds the buffer, or the bytes of the buffer must not change.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         self.try_write(offset, bytes).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -157,7 +157,7 @@ impl Buffer {
     /// After the load, the calling thread also sees all bytes that were placed before this word.
     ///
     /// # Panics
-    /// If the bytes exceed the buffer or `offset` is not a multiple of 8.
+    /// Panics if the bytes exceed the buffer or `offset` is not a multiple of 8.
     pub fn load_u64(&self, offset: u64) -> u64 {
         let word = self.known_word::<u64>(offset);
         if self.home.is_writable() {
@@ -172,7 +172,8 @@ impl Buffer {
     /// Stores eight bytes at `offset` as one word, in native order and with release semantics.
     ///
     /// # Panics
-    /// If the bytes exceed the buffer or must not change, or `offset` is not a multiple of 8.
+    /// Panics if the bytes exceed the buffer or must not change, or `offset` is not a multiple of
+    /// 8.
     pub fn store_u64(&self, offset: u64, value: u64) {
         let word = self.word(offset).unwrap_or_else(|error| panic!("{error}"));
         word.store(value, Ordering::Release);
@@ -182,7 +183,7 @@ impl Buffer {
     /// last byte of a message.
     ///
     /// # Panics
-    /// If `offset` is outside the buffer.
+    /// Panics if `offset` is outside the buffer.
     pub fn load_u8(&self, offset: u64) -> u8 {
         let word = self.known_word::<u8>(offset);
         if self.home.is_writable() {

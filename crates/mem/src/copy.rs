@@ -177,8 +177,8 @@ fn foreign(address: u64, len: usize) -> libc::iovec {
 type Memmove = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
 /// The C library's `memmove`. Code reads this variable with a volatile read before each call, so
-/// the compiler does not know which function it calls. The compiler can then conclude nothing about
-/// the copied bytes. This costs one load and an indirect call, about 1 ns.
+/// the compiler does not know which function the code calls. The compiler can then conclude nothing
+/// about the copied bytes. This costs one load and an indirect call, about 1 ns.
 static MEMMOVE: Memmove = libc::memmove;
 
 #[cfg(test)]

@@ -186,7 +186,7 @@ pub enum RegisterError {
         "all {regions_max} memory regions are in use; deregister some, or register larger ones"
     )]
     TableFull {
-        /// The limit of regions.
+        /// Maximum number of regions of the table.
         regions_max: u32,
     },
     /// The domain was never allocated, or it was released.

@@ -34,7 +34,8 @@ pub(crate) struct TurnGate {
     /// The phase. Its parity selects the counter for new accesses.
     phase: AtomicUsize,
     inside: [Counter; 2],
-    /// Whether a thread waits. If one waits, the access that decrements a counter to zero wakes it.
+    /// True if a thread waits. In this case, the access that decrements a counter to zero wakes the
+    /// thread.
     waited_for: AtomicBool,
     /// The waiting thread holds this lock, so that only one thread waits at a time.
     waiter: Mutex<()>,

@@ -61,8 +61,8 @@ impl Home {
         !matches!(self, Self::Owner { is_writable: false, .. })
     }
 
-    /// Returns whether an owner keeps the memory alive. Such memory may be of any kind, for example
-    /// a mapped file.
+    /// Returns whether an owner keeps the memory alive. In this case, the memory may be of any
+    /// kind, for example a mapped file.
     pub(crate) const fn is_foreign(&self) -> bool {
         matches!(self, Self::Owner { .. })
     }

@@ -8,7 +8,7 @@ use crate::copy;
 
 /// Bytes to place, which means to copy into a region. They are in a driver's own buffer, or in
 /// memory that this process shares with another process. The other process may change the bytes at
-/// any time, so no reference to such shared memory may exist.
+/// any time, so no reference to memory of the second kind may exist.
 ///
 /// This crate only copies payload bytes. If bytes change during a copy, they are torn; the race has
 /// no other effect.
@@ -48,7 +48,7 @@ impl<'a> Payload<'a> {
     /// Returns the bytes of a range.
     ///
     /// # Panics
-    /// If the range exceeds the payload.
+    /// Panics if the range exceeds the payload.
     #[inline]
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
@@ -65,7 +65,7 @@ impl<'a> Payload<'a> {
     /// Splits the payload into parts of `bytes` bytes, in order. The last part may be shorter.
     ///
     /// # Panics
-    /// If `bytes` is 0.
+    /// Panics if `bytes` is 0.
     pub fn chunks(&self, bytes: usize) -> impl Iterator<Item = Self> + use<'a> {
         let whole = *self;
         (0..whole.len)
@@ -76,7 +76,7 @@ impl<'a> Payload<'a> {
     /// Copies all bytes to `out`.
     ///
     /// # Panics
-    /// If the length of `out` differs from the length of the payload.
+    /// Panics if the length of `out` differs from the length of the payload.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) {
         assert_eq!(self.len, out.len(), "a payload is copied whole");

@@ -155,8 +155,8 @@ impl MemoryTable {
     }
 
     /// Registers the byte range `part` of a buffer. Peers use `remote_start` as the address of the
-    /// first byte of the part, and cannot reach the rest of the buffer. Such a registration does
-    /// not permit the library to lend the buffer to processes of this host (see [`Buffer`]).
+    /// first byte of the part, and cannot reach the rest of the buffer. The registration of a part
+    /// does not permit the library to lend the buffer to processes of this host (see [`Buffer`]).
     ///
     /// # Errors
     /// Returns the errors of [`MemoryTable::register`]. Also returns
@@ -283,7 +283,7 @@ impl MemoryTable {
     //= protocol.md: feature.2
     /// Registers every address of the process under [`WHOLE_ADDRESS_SPACE_KEY`], once per domain.
     ///
-    /// The kernel makes the copies of this region, and each copy costs a system call. An access to
+    /// The kernel copies to and from this region, and each copy costs a system call. An access to
     /// an unmapped address therefore causes an error and not a signal. Peers that use the domain
     /// get the power of a debugger: they can break the program in any way. Like a write to
     /// `/proc/self/mem`, this is outside the guarantees of safe Rust. Use this region only in
@@ -799,10 +799,10 @@ struct Range {
 /// The key of whole-address-space regions (`docs/protocol.md`, 2.3).
 pub const WHOLE_ADDRESS_SPACE_KEY: RemoteKey = RemoteKey(u32::MAX);
 
-/// If at least this many slots are free, a new region reuses the slot that has been free longest.
-/// The key of a slot repeats after 2^12 uses of the slot. So a key repeats after 2^10 · 2^12 = 4
-/// million registrations at the earliest. If the table is at its limit, new regions reuse slots
-/// earlier.
+/// Minimum number of free slots for a reuse. With fewer free slots, a new region gets a slot that
+/// was never used. With at least as many, it gets the slot that has been free longest. The key of a
+/// slot repeats after 2^12 uses of the slot. So a key repeats after 2^10 · 2^12 = 4 million
+/// registrations at the earliest. If the table is at its limit, new regions reuse slots earlier.
 const QUARANTINE: usize = 1 << 10;
 
 /// Number of low bits of a domain's identifier that contain its index. The bits above count the
@@ -825,8 +825,8 @@ pub fn is_payload_promised() -> bool {
 /// The number of the next table. It wraps after 2^32 tables in one process.
 static NEXT_TABLE: AtomicU32 = AtomicU32::new(0);
 
-/// False after the registration of a whole address space. There is one flag for the process,
-/// because drivers see payload of any table.
+/// False after the registration of a whole address space. All tables of the process share this
+/// flag, because a driver does not know to which table a payload belongs.
 static PROMISES_ARE_KEPT: AtomicBool = AtomicBool::new(true);
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ impl<'a, T: Integer> Word<'a, T> {
     /// Loads the value.
     ///
     /// # Panics
-    /// If `order` is a release order. The loads of `std` panic in this case, too.
+    /// Panics if `order` is a release order. The loads of `std` panic in this case, too.
     #[inline]
     pub fn load(&self, order: Ordering) -> T {
         // SAFETY: `place` returns a valid pointer for atomics.
@@ -75,14 +75,14 @@ impl<'a, T: Integer> Word<'a, T> {
     /// Stores a value.
     ///
     /// # Panics
-    /// If `order` is an acquire order. The stores of `std` panic in this case, too.
+    /// Panics if `order` is an acquire order. The stores of `std` panic in this case, too.
     #[inline]
     pub fn store(&self, value: T, order: Ordering) {
         // SAFETY: `place` returns a valid pointer for atomics.
         unsafe { T::store(self.place(), value, order) }
     }
 
-    /// Loads the value. The compiler never removes this load. It is not ordered with other
+    /// Loads the value. The compiler never removes this load. The load is not ordered with other
     /// accesses.
     #[inline]
     pub fn load_volatile(&self) -> T {
@@ -91,7 +91,7 @@ impl<'a, T: Integer> Word<'a, T> {
     }
 
     /// Stores a value. The compiler never removes this store, even if a later store overwrites the
-    /// value. It is not ordered with other accesses.
+    /// value. The store is not ordered with other accesses.
     #[inline]
     pub fn store_volatile(&self, value: T) {
         // SAFETY: `place` returns a valid pointer for volatile accesses.
@@ -115,7 +115,7 @@ impl<'a, T: Integer> Word<'a, T> {
     /// Stores `new` if the value equals `current`, and returns the old value.
     ///
     /// # Panics
-    /// If `failure` is a release order. The function of `std` panics in this case, too.
+    /// Panics if `failure` is a release order. The function of `std` panics in this case, too.
     ///
     /// # Errors
     /// Returns the old value if it differs from `current`.

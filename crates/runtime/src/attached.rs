@@ -7,7 +7,7 @@ use crate::counters::RuntimeCounters;
 
 pub(crate) struct Attached {
     pub(crate) driver: Box<dyn Link>,
-    /// The link uses shared memory: receiving needs no system call.
+    /// True if the link uses shared memory. Receiving then needs no system call.
     pub(crate) shares_memory: bool,
     /// `asked_at`: time of the last read of the link. `brought_at`: time at which the link last
     /// delivered frames.
@@ -15,7 +15,7 @@ pub(crate) struct Attached {
     pub(crate) brought_at: Instant,
     /// Time at which the runtime last polled the link for events.
     pub(crate) news_at: Instant,
-    /// The driver has failed; the runtime neither reads nor writes the link any more.
+    /// True if the driver has failed. The runtime then reads and writes the link no more.
     pub(crate) has_failed: bool,
 }
 

@@ -12,9 +12,9 @@ use crate::fork::{Inherited, SOCKETS};
 /// The operations for which a descriptor is ready, or should be watched.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Readiness {
-    /// Reading returns bytes, a connection, an end or an error.
+    /// True if reading returns bytes, a connection, an end or an error.
     pub readable: bool,
-    /// There is room to write.
+    /// True if there is room to write.
     pub writable: bool,
 }
 

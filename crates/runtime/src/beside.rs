@@ -219,6 +219,6 @@ impl Shared {
     }
 }
 
-/// A spinning thread polls its descriptors once in this many turns. A poll is a system call, and
-/// one in each turn would halve the rate of turns.
+/// Number of turns of a spinning thread between two polls of its descriptors. A poll is a system
+/// call, and a poll in each turn would halve the rate of turns.
 const LOOKS_PER_POLL: u32 = 8;

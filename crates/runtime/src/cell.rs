@@ -103,7 +103,7 @@ impl<T> ProgressCell<T> {
     /// Orders the calling thread with the threads that leave the cell, in the same way as entering
     /// and leaving would. If a thread leaves after this call, it sees everything that the calling
     /// thread did before the call. If a thread left before this call, the calling thread then sees
-    /// everything that that thread did inside.
+    /// everything that the other thread did inside.
     ///
     /// Example: one thread announces that it sleeps, calls this method, and looks for work. Another
     /// thread works, leaves and looks for sleepers. Then at least one of them sees the other,

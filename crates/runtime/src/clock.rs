@@ -50,8 +50,8 @@ struct Ticks {
     latest: Look,
     /// Nanoseconds per tick, times 2^32; 0 if unknown.
     rate: u64,
-    /// This clock reads the kernel's clock again when this many ticks have passed since the latest
-    /// reading.
+    /// Number of ticks since the latest reading after which this clock reads the kernel's clock
+    /// again.
     believed: u64,
     /// The time that the clock last returned.
     last_returned: Instant,
@@ -165,7 +165,7 @@ const MEASURED_NS_MAX: u64 = 10_000_000_000;
 /// More ticks than any processor counts in [`MEASURED_NS_MAX`].
 const TICKS_MAX: u64 = 1 << 40;
 
-/// A reading of both clocks may take at most this many ticks: a few microseconds.
+/// Maximum number of ticks that a reading of both clocks may take: a few microseconds.
 const APART_MAX: u64 = 1 << 14;
 
 /// Plausible values of [`Ticks::rate`]: from 16 ticks per nanosecond to one tick in 4 ns.
@@ -221,6 +221,6 @@ mod tests {
     }
 
     /// Tolerated error of a reading, in nanoseconds. The clocks may differ by the duration of twice
-    /// [`APART_MAX`] ticks, which is longer than this only on the slowest processors.
+    /// [`APART_MAX`] ticks. That duration exceeds the tolerance only on the slowest processors.
     const TOLERATED_NS: u64 = 20_000;
 }

@@ -41,7 +41,7 @@ pub(crate) struct RuntimeHost {
     pub(crate) submissions: Submissions,
     pub(crate) doorbells: Doorbells<dyn WorkSource>,
     pub(crate) commands: Mutex<Vec<Command>>,
-    /// `commands` is not empty.
+    /// True if `commands` is not empty.
     pub(crate) has_commands: AtomicBool,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) waiters: Waiters,
@@ -51,17 +51,17 @@ pub(crate) struct RuntimeHost {
     pub(crate) turn_due: AtomicU64,
     /// Time at which the sleep on the links times out, in nanoseconds; 0 if no thread sleeps there.
     pub(crate) armed_until: AtomicU64,
-    /// A thread is about to sleep; the next turn must send pending acknowledgements before that.
+    /// True if a thread is about to sleep. The next turn must then send pending acknowledgements.
     pub(crate) is_parting: AtomicBool,
-    /// A thread left the engine while there was more to do.
+    /// True if a thread left the engine while there was more to do.
     pub(crate) is_unfinished: AtomicBool,
-    /// The last sleep on the links ended because its timeout expired.
+    /// True if the last sleep on the links ended because its timeout expired.
     pub(crate) timers_end_sleeps: AtomicBool,
-    /// When the thread on watch woke other threads, it found that its own wait may have ended. It
-    /// must check this before it sleeps. Only the thread on watch uses this flag.
+    /// True if the thread on watch has found, when it woke other threads, that its own wait may
+    /// have ended. It must then check this before it sleeps. Only this thread uses the flag.
     pub(crate) must_look: AtomicBool,
-    /// The thread on watch currently sleeps for intervals in which frames stay unread (moderation),
-    /// and flushes pending acknowledgements in each turn.
+    /// True while the thread on watch sleeps for intervals in which frames stay unread
+    /// (moderation), and flushes pending acknowledgements in each turn.
     pub(crate) is_moderated: AtomicBool,
     /// Frames received so far.
     pub(crate) frames: AtomicU64,
@@ -78,7 +78,7 @@ pub(crate) struct RuntimeHost {
     /// Nanoseconds for which the first frame of a turn had waited before a thread read it. A thread
     /// that has slept sets this to 0, so 0 means that no frame arrived after the sleep.
     pub(crate) frame_waited_ns: AtomicU64,
-    /// There are connection events for which no thread has woken the blocked threads yet.
+    /// True if there are connection events for which no thread has woken the blocked threads yet.
     pub(crate) has_news: AtomicBool,
     /// Completion queues to report to the hooks.
     pub(crate) fired: Mutex<Vec<Arc<CompletionQueue>>>,
@@ -88,7 +88,7 @@ pub(crate) struct RuntimeHost {
     pub(crate) lookers: Lookers,
     /// Shared receive queues to report to the hooks.
     pub(crate) below_limit: Mutex<Vec<Arc<SharedReceives>>>,
-    /// `fired` or `below_limit` is not empty.
+    /// True if `fired` or `below_limit` is not empty.
     pub(crate) has_fired: AtomicBool,
     /// Whether the descriptor of the endpoint must become readable at the next report.
     pub(crate) arming: Arming,
@@ -226,8 +226,8 @@ pub(crate) enum Unsent {
 pub(crate) struct Turned {
     /// There is more to do at once.
     pub(crate) more: bool,
-    /// The turn changed something for which other threads may wait; [`RuntimeHost::wake_others`]
-    /// wakes those threads.
+    /// True if the turn changed something for which other threads may wait;
+    /// [`RuntimeHost::wake_others`] wakes those threads.
     pub(crate) worked: bool,
 }
 
@@ -255,12 +255,12 @@ pub(crate) struct Driver {
     auxiliary_at: Instant,
     /// A bit for each link that had no room for frames at the last transmission.
     full: u16,
-    /// Frames have arrived since the last flush of acknowledgements, so some may be pending.
+    /// True if acknowledgements may be pending: frames have arrived since the last flush of them.
     may_owe: bool,
-    /// The last turn deferred transmission, so connections with data to send wait for the next
-    /// turn.
+    /// True if the last turn deferred transmission, so that connections with data to send wait for
+    /// the next turn.
     has_deferred: bool,
-    /// Datagrams were passed to their links since the last turn ended.
+    /// True if datagrams were passed to their links since the last turn ended.
     has_sent_datagrams: bool,
     /// Events of connections so far.
     news: u64,
@@ -686,8 +686,8 @@ impl Driver {
             &host.status,
             &mut self.counters,
         );
-        // The memory of a held operation is gone. Close its connection, as the engine does for a
-        // posted operation, so that it does not matter whether an operation was handed over.
+        // The memory of an operation held back is gone. Close its connection, as the engine does
+        // for a posted operation, so that it does not matter whether an operation was handed over.
         while let Some(connection) = self.held.take_without_memory() {
             let now = self.clock.now(&host.clock);
             // A connection that the engine does not know has already ended.
@@ -987,7 +987,7 @@ const MEMORY_BUSY_NS: u64 = 20_000;
 /// call, which costs 10 ns.
 const NEWS_NS: u64 = 10_000;
 
-/// One turn in this many turns with work is measured.
+/// One of every 16 turns with work is measured.
 const TURNS_PER_SAMPLE: u64 = 16;
 
 /// Approximate maximum of frames that one turn reads from one link: four coalesced messages of 64

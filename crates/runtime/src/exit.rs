@@ -126,8 +126,8 @@ impl Shared {
     }
 
     /// Sends posted work and waits until peers have acknowledged it. Some work may wait for peers
-    /// whose addresses are not known yet. Ends at the latest [`LINGERING`] after all addresses are
-    /// known, and at the latest [`MEETING`] after `began`.
+    /// whose addresses are not known yet. Ends [`LINGERING`] after all addresses are known, or
+    /// [`MEETING`] after `began`, whichever is earlier, even if work is left.
     fn linger(&self, began: std::time::Instant) {
         let mut is_sent = false;
         let mut unsent = Unsent::Outstanding;

@@ -11,7 +11,8 @@ use crate::auxiliary::Readiness;
 
 /// Functions that the owner of a runtime provides. The thread that makes a turn calls them.
 ///
-/// Code that needs only the [`Event`] may pass a function that takes an event instead.
+/// Code that needs only the [`Event`] may pass a function that takes an event, instead of a type
+/// with this trait.
 pub trait Hooks: Send + Sync {
     /// Handles an event of a connection. The thread that makes the turn calls this inside the
     /// engine, in the turn in which the event occurred. The same turn sends the frames that the
@@ -60,7 +61,7 @@ pub trait Hooks: Send + Sync {
     }
 
     /// Returns whether posted work waits for peers whose addresses may be found soon. A process
-    /// that is about to end waits for such work. The calling thread is inside the engine.
+    /// that is about to end waits for this work. The calling thread is inside the engine.
     fn awaits_peers(&self, now: Instant) -> bool {
         let _ = now;
         false

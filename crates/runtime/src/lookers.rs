@@ -34,7 +34,7 @@ pub(crate) struct Lookers {
     tasks: Mutex<Vec<Waker>>,
     /// Tasks to wake a millisecond after frames have arrived or a timer has run.
     of_peers: Mutex<Vec<Waker>>,
-    /// `of_peers` is not empty.
+    /// True if `of_peers` is not empty.
     has_of_peers: AtomicBool,
 }
 
@@ -42,7 +42,8 @@ impl Runtime {
     /// Arranges that the runtime wakes a task at the next report to the application, like
     /// [`Runtime::enlist_task`]. If there is no report, wakes the task anyway, at most a
     /// millisecond after this call. With [`ChangedBy::Peers`], that millisecond starts when frames
-    /// arrive or a timer runs. After this call, the task must check once more.
+    /// arrive or a timer runs. After this call, the task must check once more for the change that
+    /// it waits for.
     pub fn enlist_looker(&self, waker: &Waker, changed_by: ChangedBy) -> Enlisted {
         let enlisted = self.enlist_task(waker, Interest::Anything);
         let shared = &self.shared;

@@ -53,11 +53,11 @@ pub trait Machine: Any + Send {
 /// The result of a machine's turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
-    /// The turn changed something for which other threads may wait.
+    /// True if the turn changed something for which other threads may wait.
     pub worked: bool,
-    /// There is more to do: the next turn should follow at once.
+    /// True if there is more to do, so that the next turn should follow at once.
     pub more: bool,
-    /// There are events of connections, so the runtime wakes threads that wait for
+    /// True if there are events of connections. The runtime then wakes the threads that wait for
     /// [`Interest::News`](crate::Interest::News).
     pub news: bool,
     /// Latest time at which the machine wants its next turn, if no descriptor is ready before.

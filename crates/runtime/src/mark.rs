@@ -44,16 +44,17 @@ impl Default for Mark {
     }
 }
 
-/// State of the calls to a thread that sleeps on a descriptor. A call raises the descriptor, and is
-/// pending until the thread has woken up and answered it. While a call is pending, further calls do
-/// not raise the descriptor again. The lock of the list of waiters protects this value.
+/// State of the calls to a thread that sleeps on a descriptor. By a call, another thread wakes this
+/// thread: the call raises the descriptor, and is pending until the thread has woken up and
+/// answered it. While a call is pending, further calls do not raise the descriptor again. The lock
+/// of the list of waiters protects this value.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     is_pending: bool,
 }
 
 impl Call {
-    /// Calls the thread: unless a call is already pending, wakes the thread by `raise`. The caller
+    /// Calls the thread: wakes the thread by `raise`, if no earlier call is pending. The caller
     /// must hold the lock of the list of waiters.
     pub(crate) fn call(&mut self, raise: impl FnOnce()) {
         if !self.is_pending {
@@ -82,7 +83,7 @@ impl Call {
         }
     }
 
-    /// Returns whether the descriptor is still readable.
+    /// Returns whether a call is pending. The descriptor is then still readable.
     pub(crate) fn is_pending(&self) -> bool {
         self.is_pending
     }
@@ -129,10 +130,10 @@ mod model {
         /// Units of work done so far; the thread waits for an increase.
         come: AtomicUsize,
         mark: Mark,
-        /// The thread is in the list.
+        /// True if the thread is in the list.
         is_listed: AtomicBool,
-        /// The count of the mark that the sleeping thread has seen, and the state of the calls to
-        /// this thread.
+        /// The count of the mark that the sleeping thread has seen, and the state of the calls
+        /// (wake-ups by other threads) to this thread.
         entry: Mutex<(u64, Call)>,
         is_readable: AtomicBool,
     }

@@ -22,7 +22,7 @@ use crate::sleep::{Descriptor, Sleeper};
 /// | | a thread that serves peers | a thread that waits for an operation |
 /// |---|---|---|
 /// | [`Polling::ADAPTIVE`], the default | spins if spinning costs less than sleeping | the same, by its own measurements |
-/// | [`Polling::for_at_most`] | spins for this long after the last work | the same |
+/// | [`Polling::for_at_most`] | spins for the given time after the last work | the same |
 /// | [`Polling::ALWAYS`] | spins for ever: one processor for each endpoint | the same |
 /// | [`Polling::NEVER`] | sleeps at once | the same |
 ///
@@ -46,10 +46,10 @@ impl Polling {
     /// no processor time for spinning. The progress thread measures the cost of a sleep. Without a
     /// progress thread, the runtime assumes 30 µs.
     pub const ADAPTIVE: Self = Self { spinning: Spinning::Learned };
-    /// Spins for ever. Meant for measurements, and for hosts with a processor for each spinning
-    /// thread. Threads sleep only in two cases. The progress thread sleeps if the last poll of the
-    /// application was at most 100 ms ago. A polling thread sleeps if the peer is silent and other
-    /// threads need its processor.
+    /// Spins for ever, with two exceptions. Meant for measurements, and for hosts with a processor
+    /// for each spinning thread. The first exception: the progress thread sleeps if the last poll
+    /// of the application was at most 100 ms ago. The second: a polling thread sleeps if the peer
+    /// is silent and other threads need its processor.
     pub const ALWAYS: Self = Self { spinning: Spinning::AtMost(u64::MAX) };
     /// Sleeps at once: for programs that share the processor.
     pub const NEVER: Self = Self::for_at_most(Duration::ZERO);
@@ -144,7 +144,7 @@ pub(crate) struct Waiters {
     list: Mutex<Vec<Waiter>>,
     /// The number that the next task in the list gets.
     tasks: AtomicU64,
-    /// A thread is on watch: it sleeps on the descriptors of the links.
+    /// True if a thread is on watch: it sleeps on the descriptors of the links.
     watch: AtomicBool,
     /// Descriptors that wake threads which sleep on descriptors of their own; kept for reuse.
     spare: Mutex<Vec<Arc<Descriptor>>>,
@@ -154,7 +154,7 @@ pub(crate) struct Waiters {
 struct Waiter {
     target: WakeTarget,
     interest: KeptInterest,
-    /// This thread is on watch: it sleeps on the links, so other threads wake it by
+    /// True if this thread is on watch: it sleeps on the links, so other threads wake it by
     /// `Sleeper::call`.
     on_watch: bool,
 }
@@ -293,11 +293,11 @@ impl Waiters {
         self.blocked.load(Ordering::Relaxed) != 0
     }
 
-    /// Wakes the threads whose interest is met. With `news` of a connection, wakes all threads
-    /// except those that wait for a mark. Removes tasks from the list and queues them, so that a
-    /// thread wakes them outside of the engine. Returns true if the calling thread itself is on
-    /// watch and its interest is met. The caller must then check for what it waits for before it
-    /// sleeps.
+    /// Wakes the threads whose interest is met. If there is `news` (an event of a connection),
+    /// wakes all threads except those that wait for a mark ([`Interest::Mark`]). Removes tasks from
+    /// the list and queues them, so that a thread wakes them outside of the engine. Returns true if
+    /// the calling thread itself is on watch and its interest is met. The caller must then check
+    /// for what it waits for before it sleeps.
     pub(crate) fn wake(
         &self,
         news: bool,

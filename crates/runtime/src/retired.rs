@@ -110,7 +110,7 @@ pub(crate) struct Retired {
     added: Mutex<Vec<RegionId>>,
     /// Regions that pending work does not use any more.
     ended: Mutex<Vec<RegionId>>,
-    /// `ended` is not empty.
+    /// True if `ended` is not empty.
     has_ended: AtomicBool,
 }
 
@@ -252,6 +252,6 @@ const LOOK_NS: u64 = 1_000_000;
 /// is silent, regions may stay in use for seconds.
 const LOOK_NS_MAX: u64 = 128_000_000;
 
-/// The interval between searches is at least this many nanoseconds for each record that a search
-/// visits. Visiting a record takes about 10 ns, so searches take at most 1 % of the time.
+/// Minimum of the interval between searches, in nanoseconds per record that a search visits.
+/// Visiting a record takes about 10 ns, so searches take at most 1 % of the time.
 const NS_PER_VISIT: u64 = 1_000;

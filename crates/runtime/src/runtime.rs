@@ -44,7 +44,7 @@ pub struct RuntimeConfig {
     pub engine: EngineConfig,
     /// The way in which threads wait.
     pub polling: Polling,
-    /// Whether a progress thread drives the endpoint while no thread of the application drives it.
+    /// If true, a progress thread drives the endpoint while no thread of the application drives it.
     /// Without a progress thread, the endpoint makes progress only during calls of the application.
     pub progress_thread: bool,
     /// The processor that the progress thread is pinned to, numbered as in the kernel. `None` means
@@ -159,15 +159,15 @@ pub enum Doorbell {
 /// An engine with its links.
 ///
 /// Threads of the application drive the engine inside their own calls that post, poll or wait. At
-/// other times, a progress thread drives it. Any thread may call any method. Methods do not wait
-/// for the thread inside the engine, unless their description says so. Methods take only locks that
-/// other threads hold for a few instructions.
+/// other times, a progress thread drives it. Any thread may call any method. A method waits for the
+/// thread inside the engine only if its description says so. Methods take only locks that other
+/// threads hold for a few instructions.
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
     pub(crate) thread: Mutex<Option<ManuallyDrop<JoinHandle<()>>>>,
-    /// [`Runtime::stop_later`] has set this: another thread ends this runtime, and the `Drop` of
-    /// this value does nothing.
+    /// True after [`Runtime::stop_later`]: another thread ends this runtime, so dropping this value
+    /// has no effect.
     pub(crate) is_handed_over: AtomicBool,
 }
 
@@ -401,8 +401,8 @@ impl Runtime {
         })
     }
 
-    /// Takes work from the sources whose doorbells [`Runtime::ring`] has deferred. A poll that
-    /// found something does not drive the engine, so it must call this function.
+    /// Takes the deferred work (see [`Runtime::ring`]) from its sources. A poll that found
+    /// something does not drive the engine, so the caller of such a poll must call this function.
     ///
     /// # Errors
     /// Returns [`Forked`] in a child process after `fork`.
@@ -467,8 +467,8 @@ impl Runtime {
         Ok(outcome)
     }
 
-    /// Records that a poll of the application found something, although the poll did not drive the
-    /// engine.
+    /// Records that a poll of the application found something. Call this after a poll that did not
+    /// drive the engine, because the engine does not notice such a poll.
     #[inline]
     pub fn on_found(&self) {
         self.shared.waits.on_found();
@@ -665,7 +665,7 @@ impl Runtime {
         self.check_process().is_ok() && self.shared.host.sleeper.auxiliary.unwatch(fd)
     }
 
-    /// Lets the progress thread read the links at once, although the application polled recently.
+    /// Lets the progress thread read the links at once, even if the application polled recently.
     /// Call this before the application blocks outside of the runtime, for example in `poll` on a
     /// descriptor.
     ///
@@ -702,11 +702,12 @@ pub(crate) struct Shared {
     pub(crate) host: RuntimeHost,
     pub(crate) home: HomeProcess,
     pub(crate) waits: Waits,
-    /// There is a progress thread. It drives the endpoint while the application does not.
+    /// True if there is a progress thread, which drives the endpoint while the application does
+    /// not.
     pub(crate) has_thread: bool,
     pub(crate) outside: OutsideCounters,
     pub(crate) is_stopping: AtomicBool,
-    /// The progress thread is parked until another thread unparks it.
+    /// True if the progress thread is parked until another thread unparks it.
     pub(crate) is_resting: AtomicBool,
     progress_thread: Mutex<Option<thread::Thread>>,
 }
@@ -830,7 +831,7 @@ impl Shared {
             outcome = Drive::Exhausted;
         }
         if caller == Caller::Application && outcome == Drive::Exhausted {
-            // This thread has made as many turns as it may, so another thread must continue.
+            // This thread has made its maximum number of turns, so another thread must continue.
             self.host.call_watch();
         }
         (outcome, worked)
@@ -864,7 +865,7 @@ impl Shared {
             }
             let answer = lock(slot);
             // Look again after a time limit. The thread inside the engine may leave without running
-            // the command, when it has made as many turns as it may.
+            // the command, when it has made its maximum number of turns.
             let (mut answer, _) = answered
                 .wait_timeout_while(answer, COMMAND_LOOK, |answer| answer.is_none())
                 .unwrap_or_else(PoisonError::into_inner);
@@ -959,8 +960,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum number of turns that a thread makes when it posts or polls. So such a thread spends at
-/// most 8 turns on frames of other connections.
+/// Maximum number of turns that a thread makes when it posts or polls. With this limit, a posting
+/// or a poll spends at most 8 turns on frames of other connections.
 pub(crate) const ROUNDS_INLINE: u32 = 8;
 
 /// Maximum number of turns that a thread makes without a break if it has nothing else to do. After

@@ -33,7 +33,7 @@ pub(crate) struct Watched {
     /// When frames wait, a descriptor is readable. When there is room to send, the first descriptor
     /// is writable. If both are `None`, the runtime must poll the link.
     pub(crate) fds: [Option<RawFd>; FDS_PER_LINK],
-    /// The link had no room for frames that wait to be sent.
+    /// True if the link had no room for frames that wait to be sent.
     pub(crate) is_full: bool,
 }
 
@@ -149,7 +149,7 @@ impl Sleeper {
         let (own, beside) = fds.split_at(OWN_FDS);
         let is_ready = |fd: Option<&libc::pollfd>| fd.is_some_and(|fd| fd.revents != 0);
         if is_ready(own.last()) {
-            // Make the descriptor unreadable: the thread is awake, which answers all calls so far.
+            // The thread is awake, so make the descriptor that has woken it unreadable.
             self.call.lower();
         }
         let ready_beside = beside.iter().filter(|fd| fd.revents != 0).count();
@@ -178,8 +178,9 @@ impl Sleeper {
         })
     }
 
-    /// Fills in the descriptors of this endpoint: the timer first, and the descriptor for calls
-    /// last. Returns the limit of the sleep, shortened if a link must be polled.
+    /// Fills in the descriptors of this endpoint: the timer first, and the descriptor by which
+    /// other threads wake this thread last. Returns the limit of the sleep, shortened if a link
+    /// must be polled.
     fn name_own(
         &self,
         own: &mut [libc::pollfd],
@@ -228,7 +229,7 @@ pub(crate) enum Slept {
     Interval,
     /// A link has frames or room, or another thread has woken this thread.
     Come,
-    /// This many of the application's descriptors are ready.
+    /// Descriptors of the application are ready. The value is their number.
     Others(usize),
 }
 
@@ -333,7 +334,7 @@ fn poll(
 const NOTHING: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
 /// Number of descriptors of the endpoint itself: the timer, the descriptors of the links, the epoll
-/// set, and the descriptor for calls.
+/// set, and the descriptor by which other threads wake the sleeper.
 const OWN_FDS: usize = LINKS_MAX * FDS_PER_LINK + 3;
 
 /// Number of descriptors of the application up to which a sleep needs no allocation.
@@ -346,7 +347,7 @@ pub(crate) const FDS_PER_LINK: usize = 2;
 /// costs 1 % of a core.
 const UNWATCHED_LINK_NS: u64 = 100_000;
 
-/// A precise sleep may end at most this many nanoseconds after its timeout.
+/// Longest time by which a precise sleep may end after its timeout, in nanoseconds.
 const SLACK_NS: libc::c_ulong = 1000;
 
 /// Makes all sleeps of the calling thread precise. Without this, the kernel may add 50 µs to every
@@ -395,8 +396,8 @@ pub(crate) fn is_real_time() -> bool {
     matches!(class & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO | libc::SCHED_RR)
 }
 
-/// Returns unpredictable bytes from the kernel. `BYTES` is at most 256, because `getrandom` never
-/// returns fewer bytes than requested up to this number.
+/// Returns unpredictable bytes from the kernel. `BYTES` is at most 256, because `getrandom` returns
+/// all requested bytes if the request is for at most 256 bytes.
 pub(crate) fn entropy<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0_u8; BYTES];
     // SAFETY: the kernel writes at most that many bytes.

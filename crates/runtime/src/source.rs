@@ -35,8 +35,8 @@ pub trait WorkSource: Send + Sync {
     fn is_idle(&self) -> bool;
 
     /// Returns whether the work is urgent. This matters if another thread is inside the engine when
-    /// a thread rings. If the work is urgent, the ringing thread waits a moment until the engine is
-    /// free. Otherwise it hands the work over to the thread inside.
+    /// a thread rings the doorbell. If the work is urgent, the ringing thread waits a moment until
+    /// the engine is free. Otherwise it hands the work over to the thread inside.
     fn is_urgent(&self) -> bool {
         false
     }
@@ -89,9 +89,9 @@ pub(crate) enum RingAction {
 
 impl RingAction {
     /// Returns whether ringing the doorbell counts as a poll, given this decision. Only a ring that
-    /// flushes deferred work counts: its thread has added much work without a poll, and will
-    /// probably poll when it has added all its work. Until then, the application must still count
-    /// as polling.
+    /// flushes deferred work counts: the ringing thread has added much work without a poll, and
+    /// will probably poll when it has added all its work. Until then, the application must still
+    /// count as polling.
     pub(crate) fn counts_as_poll(self) -> bool {
         self == Self::Flush
     }
@@ -100,13 +100,14 @@ impl RingAction {
 /// The doorbell of a [`WorkSource`].
 #[derive(Debug, Default)]
 pub struct SourceDoorbell {
-    /// The source is in the ring of [`Doorbells`], or the thread that set this flag is about to put
-    /// the source there.
+    /// True if the source is in the ring of [`Doorbells`], or the thread that set this flag is
+    /// about to put the source there.
     is_rung: AtomicBool,
     /// How many times a thread has rung the doorbell and deferred the work, since the engine last
     /// took work from the source.
     deferred: AtomicU32,
-    /// The source is in [`Sources::waiting`]. Only the thread inside the engine changes this flag.
+    /// True if the source is in [`Sources::waiting`]. Only the thread inside the engine changes
+    /// this flag.
     is_waiting: AtomicBool,
 }
 
@@ -169,8 +170,8 @@ impl<S: ?Sized> Doorbells<S> {
     }
 
     /// Takes a source out of the ring. The calling thread sees all work that was added before a
-    /// thread rang the doorbell of the source. A thread that rings after this call puts the source
-    /// into the ring again.
+    /// thread rang the doorbell of the source. A thread that rings the doorbell after this call
+    /// puts the source into the ring again.
     pub(crate) fn take(&self, doorbell: impl FnOnce(&S) -> &SourceDoorbell) -> Option<Arc<S>> {
         let source = self.ring.pop()?;
         let doorbell = doorbell(&source);
@@ -183,7 +184,7 @@ impl<S: ?Sized> Doorbells<S> {
 #[derive(Default)]
 pub(crate) struct Sources {
     waiting: VecDeque<Arc<dyn WorkSource>>,
-    /// A source had more work than the limit allowed.
+    /// True if a source had more work than the limit allowed.
     has_more: bool,
 }
 
@@ -252,17 +253,16 @@ impl fmt::Debug for dyn WorkSource {
     }
 }
 
-/// When a thread rings the doorbell this many times without a poll in between, the deferred work is
-/// sent without waiting for the next poll. One system call sends about this many small pieces of
-/// work.
+/// Number of rings of a doorbell, without a poll in between, after which the deferred work is sent
+/// without waiting for the next poll. One system call sends about as many small pieces of work.
 const RUNG_AT_ONCE: u32 = 16;
 
 /// Maximum number of pieces of work taken from one source before the engine takes work from the
 /// next source.
 const PULLED_MAX: u32 = 256;
 
-/// Capacity of [`Doorbells`], in sources. When the ring is full, a thread that rings waits until
-/// the thread inside the engine has taken some sources, which happens in each turn.
+/// Capacity of [`Doorbells`], in sources. When the ring is full, a thread that rings a doorbell
+/// waits until the thread inside the engine has taken some sources, which happens in each turn.
 pub(crate) const DOORBELLS: usize = 1024;
 
 #[cfg(all(test, not(loom)))]

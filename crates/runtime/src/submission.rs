@@ -186,8 +186,9 @@ impl Submissions {
     /// Keeps the memory of a list for reuse.
     fn give_back(&self, list: Option<Box<StoredPieces>>) {
         if let Some(list) = list {
-            // If there is no room, the memory is freed. This rarely happens: there must be more
-            // lists at a time than places, because `push` refused many threads at the same time.
+            // If there is no room, this drops the list and so frees its memory. This rarely
+            // happens. There must be more lists at one time than places for submissions, because
+            // `push` has just refused the submissions of many threads.
             let _full = self.spare_lists.push(list);
         }
     }
@@ -214,13 +215,13 @@ impl Submissions {
 /// Operations of a connection wait only for its earlier operations, and receives only for its
 /// earlier receives. The engine has room for operations again when operations complete and when the
 /// application polls the connection's queue. It has room for receives again when messages arrive.
-/// The peer may send such a message only after it has performed one of the waiting operations, so
+/// The peer may send these messages only after it has performed one of the waiting operations, so
 /// receives must not hold back operations.
 #[derive(Debug)]
 pub(crate) struct HeldBack {
-    /// Has room for all places of [`Submissions`], so that [`HeldBack::drain`] always empties the
-    /// ring. After that, the thread inside the engine can post directly, without overtaking a
-    /// submission. No posting waits for a posting of another connection.
+    /// Has room for as many submissions as the ring [`Submissions`], so that [`HeldBack::drain`]
+    /// always empties the ring. After that, the thread inside the engine can post directly, without
+    /// overtaking a submission. No posting waits for a posting of another connection.
     waiting: VecDeque<Submission>,
     /// Connection, class and reason of each submission for which there was no room at the last
     /// attempt.
@@ -272,8 +273,9 @@ impl HeldBack {
         if self.waiting.is_empty() { None } else { self.obstacle(connection, posting.class()) }
     }
 
-    /// Returns the reason for which a submission waits that a posting of this class must not
-    /// overtake. Returns `None` if no such submission waits.
+    /// Searches the waiting submissions for one that a posting of this class must not overtake.
+    /// Returns the reason for which that submission waits, or `None` if there is no such
+    /// submission.
     fn obstacle(&self, connection: ConnectionHandle, class: Class) -> Option<PostError> {
         let mut blocked = self.blocked.iter();
         blocked.find(|it| it.0 == connection && class.follows(it.1)).map(|it| it.2)

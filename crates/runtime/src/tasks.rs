@@ -17,7 +17,7 @@ use crate::waits::Spin;
 pub struct SpinBudget {
     /// The part of the wait in which the task polls; `None` before the wait has begun.
     spin: Option<Spin>,
-    /// The budget was not used up when the clock was last read.
+    /// True if the budget was not used up when the task last read the clock.
     lasts: bool,
     polls: u8,
 }

@@ -26,7 +26,7 @@ pub(crate) struct Waits {
     /// Decides from the arrival of frames whether the thread on watch receives them at intervals.
     moderation: Mutex<Moderation>,
     spinning: Spinning,
-    /// Time in nanoseconds from which on all polls of the application have found nothing; 0 if
+    /// Time, in nanoseconds, since which all polls of the application have found nothing; 0 if
     /// unknown.
     polls_idle_since: AtomicU64,
     /// Earliest time in nanoseconds at which a polling thread that finds nothing checks whether it
@@ -64,8 +64,8 @@ impl Waits {
         }
     }
 
-    /// Records that a poll of the application found something, although the poll did not drive the
-    /// engine.
+    /// Records that a poll of the application found something. Called for a poll that did not drive
+    /// the engine, because the engine does not notice such a poll.
     #[inline]
     pub(crate) fn on_found(&self) {
         if self.polls_idle_since.load(Ordering::Relaxed) != 0 {
@@ -135,7 +135,7 @@ impl Published {
 pub(crate) struct Spin {
     started_at: Instant,
     now: Instant,
-    /// The thread spins for at most this many nanoseconds.
+    /// Longest time for which the thread spins, in nanoseconds.
     limit_ns: u64,
     deadline: Instant,
     looks: u32,
@@ -177,7 +177,8 @@ impl Spin {
         self.looks
     }
 
-    /// Counts a look that found nothing. Returns whether to look again before going to sleep.
+    /// Counts a look (a pass through the engine) that found nothing. Returns whether to look again
+    /// before going to sleep.
     pub(crate) fn goes_on(&mut self, shared: &Shared) -> bool {
         self.looks = self.looks.saturating_add(1);
         self.now = shared.host.clock.now();
@@ -214,7 +215,7 @@ pub(crate) struct Looking {
     /// Nanoseconds for which the thread spins; `None` until its first look that finds no work.
     limit_ns: Option<u64>,
     has_slept: bool,
-    /// The last sleep was an interval in which frames stay unread.
+    /// True if the last sleep was an interval in which frames stay unread.
     slept_interval: bool,
 }
 
@@ -387,9 +388,9 @@ impl Shared {
         }
     }
 
-    /// Lets a thread in a real-time scheduling class sleep after it has polled without result for
-    /// long. The reason: the kernel does not preempt such a thread for a thread in another class,
-    /// for example a thread of a peer on the same host.
+    /// Lets a thread in a real-time scheduling class sleep after it has polled without result for a
+    /// long time. The reason: the kernel does not preempt a real-time thread for a thread in
+    /// another class, for example a thread of a peer on the same host.
     #[cold]
     fn on_polled_for_long(&self) {
         let Waits { polling, real_time_due, .. } = &self.waits;
@@ -475,8 +476,8 @@ mod tests {
 
     use crate::runtime::{Runtime, RuntimeConfig};
 
-    /// Reads of one word may arrive at the rate of a stream, but a peer waits for each answer. So
-    /// the thread must not leave such requests unread for an interval.
+    /// Read requests for one word may arrive at the rate of a stream, but a peer waits for each
+    /// answer. So the thread must read these requests at once, and not only after an interval.
     #[test]
     fn requests_that_peers_wait_for_are_no_stream() {
         let mut config = RuntimeConfig::from_entropy().expect("the kernel has entropy");

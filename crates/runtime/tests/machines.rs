@@ -129,7 +129,7 @@ struct Noting {
     watched: Option<UnixStream>,
     sender: Sender<u64>,
     progress: Progress,
-    /// In this many further turns, the machine reports that it has more to do.
+    /// Number of further turns in which the machine reports that it has more to do.
     more: u32,
     turns: Arc<AtomicU32>,
     /// Nanoseconds after which the machine wants its next turn; 0 if it wants none. A thread

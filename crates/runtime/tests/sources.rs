@@ -229,8 +229,8 @@ fn what_was_deferred_goes_with_the_next_poll() {
 }
 
 /// Posts the same operations to all sixteen connections. Returns the seconds until fifteen of them
-/// have completed all their operations. If `is_blocked`, the application does not poll the first
-/// connection, so that this connection has no room for its operations.
+/// have completed all their operations. If `is_blocked` is true, the application does not poll the
+/// first connection, so that this connection has no room for its operations.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn seconds_of_fifteen(is_blocked: bool) -> f64 {
     let setting = Setting::with_room(if is_blocked { 1 } else { EACH as usize });

@@ -280,7 +280,8 @@ impl Counters {
 
     /// Subtracts `count` from the number of undecided connections, with 0 as the minimum. At an
     /// `exec`, the library counts undecided connections as closed. If the `exec` fails, the process
-    /// continues, and a caller can subtract these connections a second time.
+    /// continues, and a caller can subtract these connections a second time. Without the minimum,
+    /// the number would then wrap around.
     fn decide(&self, count: u64) {
         let less = |undecided: u64| Some(undecided.saturating_sub(count));
         let _always = self.undecided.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

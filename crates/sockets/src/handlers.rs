@@ -4,8 +4,8 @@
 //! A handler may do all that POSIX allows: read, write, close, end the process, or jump elsewhere.
 //! Within a call, the thread holds locks of this library. A handler that ran there could wait for
 //! those locks forever, or leave them locked. Therefore the library defers a signal that arrives
-//! during a call, and delivers it when the thread leaves the call. If the call is waiting, it
-//! returns at once.
+//! during a call, and delivers it when the thread leaves the call. If the thread waits in the call,
+//! the call returns at once.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -29,7 +29,7 @@ pub enum LogLevel {
     Warn,
     /// Failures, unusual conditions, and the outcome of each connection.
     Info,
-    /// In addition, the steps of each connection.
+    /// The messages of [`LogLevel::Info`], and the steps of each connection.
     Debug,
 }
 
@@ -103,8 +103,8 @@ impl Log {
     }
 
     /// Returns true if descriptor 2 is still an output that people read. The program may have
-    /// closed descriptor 2 and opened any file or connection at that number. Such a file must not
-    /// receive log lines.
+    /// closed descriptor 2 and opened another file or a connection at that number. That file or
+    /// connection must not receive log lines.
     fn is_for_people(&self) -> bool {
         let Ok(found) = fstat(io::stderr()) else { return false };
         if self.stderr == Some(identity(&found)) {

@@ -44,11 +44,11 @@ impl FromStr for Moving {
 /// The properties of this process that can make the edge faster than TCP.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Gains {
-    /// The endpoint has a shared-memory link to processes on the same host.
+    /// True if the endpoint has a shared-memory link to processes on the same host.
     pub(crate) shares_memory: bool,
-    /// Several links carry one connection.
+    /// True if several links carry one connection.
     pub(crate) has_several_links: bool,
-    /// Threads poll instead of sleeping.
+    /// True if threads poll instead of sleeping.
     pub(crate) polls: bool,
 }
 
@@ -112,8 +112,8 @@ impl Trial {
     }
 
     /// Counts a call of the program that begins to execute in the kernel. Returns `None` if the
-    /// library has decided whether the move pays, or if the count is at its maximum. The library
-    /// then makes the call for the program.
+    /// library has decided whether the move pays, or if the count is at its maximum. In both cases,
+    /// the library makes the call for the program.
     pub const fn with_call(self) -> Option<Self> {
         if self.has_ended() || self.0 >> CALLS_AT & CALLS_MAX == CALLS_MAX {
             return None;
@@ -159,8 +159,8 @@ impl Trial {
     //= sockets-protocol.md: move.3
     /// Ends the trial if the connection should begin to move now. Two conditions must hold: the
     /// connection has lasted long enough, and none of its calls is in the kernel. `lasted_ns`
-    /// returns the age of the connection in nanoseconds. It is called only if the result depends on
-    /// the age.
+    /// returns the age of the connection in nanoseconds. This method calls `lasted_ns` only if the
+    /// result depends on the age.
     pub fn begun(self, lasted_ns: impl FnOnce() -> u64) -> Option<Self> {
         let may = !self.has_ended() && !self.has_calls();
         (may && self.pays(lasted_ns)).then(|| self.ended())

@@ -1,5 +1,5 @@
 //! Records two results of earlier connections: which services are silent, and to which services
-//! connections last.
+//! connections last long.
 //!
 //! If a peer does not run the library, its services become silent. The library then tries to move
 //! a connection to this peer only once a minute. Without the records, it would try to move each

@@ -16,6 +16,6 @@ pub use moderation::Moderation;
 pub use standby::Standby;
 pub use wait_policy::{Application, Outcome, SleepCost, Spinning, WaitPolicy, WakeUp};
 
-/// Number of wake-ups that the policy remembers. A progress thread measures this many wake-ups when
-/// it starts, to learn the cost of a sleep.
+/// Number of wake-ups that the policy remembers. A progress thread measures the same number of
+/// wake-ups when it starts, to learn the cost of a sleep.
 pub use wait_policy::WAKE_UPS;

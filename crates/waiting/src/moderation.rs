@@ -17,9 +17,9 @@ use crate::wait_policy::SleepCost;
 /// most 56 µs. So moderation delays a message by at most a quarter.
 #[derive(Clone, Debug, Default)]
 pub struct Moderation {
-    /// When the current stream of frames began.
+    /// Time at which the current stream of frames began.
     began_at: Instant,
-    /// When the thread last found frames.
+    /// Time at which the thread last found frames.
     found_at: Instant,
     /// Number of frames of the stream that the thread has read. The frames of the first read of
     /// the stream do not count.
@@ -94,8 +94,8 @@ impl Moderation {
         // in this time.
         let most_ns = lasts_ns(FRAMES_MAX).saturating_sub(sleep.total_ns).min(INTERVAL_NS_MAX);
         // If the thread would otherwise sleep until the next frame, the frame waits for a wake-up
-        // in any case. If the thread would otherwise spin, the wake-up is an extra delay, so the
-        // interval is shorter by this delay.
+        // in any case, so the wake-up adds no delay. If the thread would otherwise spin, the
+        // wake-up is an extra delay, so the interval is shorter by this delay.
         let late_ns =
             if may_spin { sleep.total_ns - sleep.spent_ns.min(sleep.total_ns) } else { 0 };
         let interval_ns = (quiet_ns / QUIET_DIVISOR).saturating_sub(late_ns).min(most_ns);
@@ -113,12 +113,12 @@ const QUIET_DIVISOR: u64 = 4;
 /// frames.
 const INTERVAL_NS_MAX: u64 = BATCH_NS;
 
-/// If an interval ended too late, the thread uses no intervals for this many times the delay. So
-/// even if all intervals end late, the thread spends only 2 % of the time in intervals.
+/// Factor of a pause: if an interval ended too late, the thread uses no intervals for 64 times the
+/// delay. So even if all intervals end late, the thread spends only 2 % of the time in intervals.
 const LATE_FACTOR: u64 = 64;
 
-/// If an interval ended later than planned by more than this time, in nanoseconds, the delay counts
-/// as this long. This is one tick of a clock of 250 Hz.
+/// Longest delay that counts, in nanoseconds: one tick of a clock of 250 Hz. If an interval ended
+/// even later, only this part of its delay counts.
 const LATE_NS_MAX: u64 = 4_000_000;
 
 /// Maximum number of frames in an interval. A sender asks for an acknowledgement after twice as
@@ -134,7 +134,7 @@ const FRAMES_MIN: u64 = 2;
 /// the connection may use intervals.
 const PAUSE_NS: u64 = 2 * INTERVAL_NS_MAX;
 
-/// A stream ends if frames arrive this many times more slowly than before.
+/// A stream ends if its frames arrive at a rate that is lower than before by this factor.
 const PAUSE_FACTOR: u64 = 4;
 
 #[cfg(test)]

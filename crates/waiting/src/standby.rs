@@ -37,8 +37,8 @@ impl Standby {
 
 /// If other threads have been on watch for this time, in nanoseconds, the progress thread sleeps
 /// until the thread on watch wakes it. Each such wake-up costs the thread on watch a system call.
-/// The time is long, so that a thread that blocks for each operation does not make such a call for
-/// each operation.
+/// The time is long, so that a thread that blocks for each operation does not make a system call
+/// for each operation.
 const REST_NS: u64 = 16_000_000;
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub struct SleepCost {
 /// State of the application, which the progress thread observes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Application {
-    /// Whether a thread of the application is inside the engine.
+    /// True if a thread of the application is inside the engine.
     pub is_inside: bool,
     /// Nanoseconds since the application last polled or posted. `u64::MAX` if the application has
     /// never polled or posted.
@@ -74,7 +74,8 @@ pub struct Application {
 #[derive(Clone, Debug)]
 pub struct WaitPolicy {
     spinning: Spinning,
-    /// The policy compares costs of spinning with this many times the cost of a sleep.
+    /// Factor by which the policy multiplies the cost of a sleep before it compares that cost with
+    /// the cost of a spin.
     weight: u64,
     /// Delays of threads at the end of their last sleeps. Until a frame has woken a thread for the
     /// first time, these are sleeps that a timer ended. After that, they are only sleeps that a
@@ -82,7 +83,7 @@ pub struct WaitPolicy {
     late_ns: Latest,
     /// Processor time that threads needed to go to sleep and wake up.
     spent_ns: Latest,
-    /// Whether `late_ns` contains delays after frames, and no delays after timers.
+    /// True if `late_ns` contains delays after frames, and no delays after timers.
     knows_frames: bool,
     /// Cost of an undisturbed sleep (after which the thread gets a processor at once), in
     /// nanoseconds: latency plus processor time.
@@ -101,8 +102,8 @@ pub struct WaitPolicy {
     /// application was polling.
     looks_polling: u32,
     /// An application that has stopped polling counts as possibly descheduled until this time, and
-    /// as busy with other work after it. Each look that finds the application polling moves this
-    /// time forward.
+    /// as busy with other work after this time. Each look that finds the application polling moves
+    /// this time forward.
     alone_from: Instant,
     /// How long the application has been polling, according to looks of the progress thread, in
     /// nanoseconds.
@@ -248,9 +249,9 @@ impl WaitPolicy {
         if idle_ns < self.spin_limit_ns() { Outcome::Spin } else { Outcome::SleepUntilEvent }
     }
 
-    /// Decides how a polling application continues whose call found nothing. It has polled for
-    /// `idle_ns` nanoseconds without finding anything. If the result is a sleep, the sleep must
-    /// last at most [`WaitPolicy::poll_sleep_ns`].
+    /// Decides how a polling application continues after a call that found nothing. The application
+    /// has polled for `idle_ns` nanoseconds without finding anything. If the result is a sleep, the
+    /// sleep must last at most [`WaitPolicy::poll_sleep_ns`].
     pub fn while_polling(&self, now: Instant, idle_ns: u64) -> Outcome {
         // The application may poll several queues, one after the other. Without a minimum for the
         // spin, it would sleep before it has polled each of them.
@@ -262,10 +263,11 @@ impl WaitPolicy {
         }
     }
 
-    /// Decides how a polling thread of a real-time class continues. It has polled for `idle_ns`
-    /// nanoseconds without finding anything. The kernel does not preempt such a thread for threads
-    /// of other classes, so [`WaitPolicy::while_polling`] does not suit it. If the result is a
-    /// sleep, the sleep must last at most [`WaitPolicy::real_time_sleep_ns`].
+    /// Decides how a polling thread of a real-time class continues. The thread has polled for
+    /// `idle_ns` nanoseconds without finding anything. Because the kernel does not preempt a
+    /// real-time thread for threads of other classes, [`WaitPolicy::while_polling`] does not suit
+    /// this thread. If the result is a sleep, the sleep must last at most
+    /// [`WaitPolicy::real_time_sleep_ns`].
     pub const fn while_polling_in_real_time(&self, idle_ns: u64) -> Outcome {
         if idle_ns < self.real_time_limit_ns() { Outcome::Spin } else { Outcome::SleepUntilEvent }
     }
@@ -329,8 +331,8 @@ impl WaitPolicy {
             // this before the second look.
             self.found_waiting = 0;
         }
-        // A look costs less than a sleep, and the time between two looks is at least twice that
-        // long. So even the first looks take at most half of a processor.
+        // A look costs less than a sleep, and the time between two looks is at least twice the cost
+        // of a sleep. So even the first looks take at most half of a processor.
         let least_ns = 2 * cost_ns;
         if now < self.short_until {
             return away_after_ns.saturating_sub(polled_ns_ago).max(least_ns);
@@ -410,36 +412,38 @@ const SLEEP_COST_NS_MAX: u64 = 500_000;
 /// as much as a sleep, so trials add at most 6 % to the cost of waiting.
 const WAITS_PER_TRIAL: u32 = 16;
 
-/// The mean cost of a spin covers about this many waits. With this number, the policy stops
-/// spinning after some consecutive failures, but not after a single failure.
+/// Number of waits (about) from which the mean cost of a spin is computed. With this number, the
+/// policy stops spinning after some consecutive failures, but not after a single failure.
 const SAMPLES: u64 = 4;
 
-/// A polling thread may spin for this many times the cost of a sleep.
+/// Longest spin of a polling thread, as a multiple of the cost of a sleep.
 ///
-/// With this factor, the thread loses a few per cent of a time slice, and keeps the remaining time
-/// for the moment when its peer runs again. With a factor of 1, the thread would be asleep when
-/// some answers arrive: those that take as long as a sleep, such as answers to requests of 16 KiB.
+/// With this factor, the thread spends a few per cent of its time slice on a spin, and keeps the
+/// rest of the slice for the moment when its peer runs again. With a factor of 1, the thread would
+/// be asleep when some answers arrive: those that take as long as a sleep, such as answers to
+/// requests of 16 KiB.
 const POLL_WEIGHT: u64 = 2;
 
-/// If a thread of a real-time class finds nothing, it polls for this many times the cost of a
-/// sleep, and then sleeps once. If an answer arrives during this sleep, the sleep delays the answer
-/// by at most 2 % of the time for which the thread has polled.
+/// Time for which a thread of a real-time class polls without finding anything before it sleeps
+/// once, as a multiple of the cost of a sleep. If an answer arrives during this sleep, the sleep
+/// delays the answer by at most 2 % of the time for which the thread has polled.
 const REAL_TIME_SPINS: u64 = 64;
 
-/// A thread of a real-time class sleeps for at most this many times the cost of a sleep.
+/// Longest sleep of a thread of a real-time class, as a multiple of the cost of a sleep.
 ///
 /// With this factor, 6 % of the processor is left for threads of other classes. A kernel that
 /// throttles real-time threads leaves 5 %. With a factor of 1, a peer of the lowest class would be
 /// interrupted inside its engine so often that an answer takes 100 ms.
 const REAL_TIME_SLEEPS: u64 = 4;
 
-/// If a thread was descheduled for less than this many times the cost of a sleep, it has not lost a
-/// time slice. In this case, a progress thread or the kernel used the processor for a moment.
+/// Shortest absence from the processor that counts as a lost time slice, as a multiple of the cost
+/// of a sleep. If a thread was descheduled for less time, a progress thread or the kernel used the
+/// processor for a moment.
 const SHORT_SLEEPS: u64 = 4;
 
-/// Processors count as short for this many times the time for which a thread was descheduled. After
-/// that, a polling thread spins again. If processors are still short, the spin costs the thread one
-/// time slice. So the thread loses at most one in this many time slices.
+/// If the kernel has descheduled a thread, processors count as short for 64 times as long as the
+/// thread was descheduled. After that, a polling thread spins again. If processors are still short,
+/// the spin costs the thread one time slice. So the thread loses at most one in 64 time slices.
 const SHORT_FACTOR: u64 = 64;
 
 /// Longest time for which a thread counts as descheduled, in nanoseconds: a time slice of the
@@ -447,8 +451,8 @@ const SHORT_FACTOR: u64 = 64;
 /// suspended for a minute.
 const AWAY_NS_MAX: u64 = 4_000_000;
 
-/// While an application polls, the progress thread leaves the links to it for this fraction (1/12)
-/// of the time for which the application has polled.
+/// While an application polls, the progress thread leaves the links to the application for this
+/// fraction (1/12) of the time for which the application has polled.
 ///
 /// If an application alternately polls for 5 ms and computes for 5 ms, the progress thread leaves
 /// the links for at most 0.5 ms. This is half of the shortest probe timeout of a peer.
@@ -459,21 +463,21 @@ const ASIDE_DIVISOR: u64 = 12;
 /// second, the application runs 4 % slower, because the looks evict its data from the caches.
 const ASIDE_NS_MAX: u64 = 4_000_000;
 
-/// While processors are short, the progress thread leaves the links to a polling application for at
-/// most this many times the cost of a sleep. If the kernel descheduled the application, its peers
-/// wait at most that long.
+/// Longest time for which the progress thread leaves the links to a polling application while
+/// processors are short, as a multiple of the cost of a sleep. If the kernel has descheduled the
+/// application, its peers wait for at most this time.
 ///
 /// Each look takes a processor, perhaps the processor of the application, and ends the time slice
 /// of the thread that ran on this processor. With a factor of 4, looks took half of the time of
 /// ranks that share processors.
 const SHORT_ASIDE: u64 = 16;
 
-/// If the progress thread found work in this many consecutive looks, the policy concludes that the
-/// application waits for bytes in its memory.
+/// Number of consecutive looks in which the progress thread must find work before the policy
+/// concludes that the application waits for bytes in its memory.
 const FOUND_WAITING_MIN: u32 = 4;
 
-/// If the progress thread found the application polling in this many consecutive looks, the policy
-/// concludes that the application polls, and does more than post.
+/// Number of consecutive looks in which the progress thread must find the application polling
+/// before the policy concludes that the application really polls, and does not only post.
 const POLLING_LOOKS_MIN: u32 = 4;
 
 /// If an application that polled has not polled for this time, in nanoseconds, the policy concludes

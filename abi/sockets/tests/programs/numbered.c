@@ -18,7 +18,8 @@ static long by_kernel(long number, long first) {
 #endif
 }
 
-/* Checks that the number that was closed last now names the file. */
+/* Checks that the new file got the number `fd`, which was closed last, and that a read from the
+ * file returns its bytes. */
 static void read_file_at(int fd, int made, const char *how) {
     char text[4] = "";
     printf("%s: same number %d\n", how, fd == made);

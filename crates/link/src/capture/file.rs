@@ -52,7 +52,8 @@ pub struct CapturedFrame<'a> {
     pub from: PeerAddr,
     /// The receiver's address, of the same kind as `from`.
     pub to: PeerAddr,
-    /// Whether a switch marked the frame (ECN). Only frames between sockets show this in the file.
+    /// True if a switch marked the frame (ECN). The file contains the mark only for frames between
+    /// sockets.
     pub congestion_experienced: bool,
     /// The EtherType and VLAN of a frame between stations; `None` for a frame between sockets.
     pub ethernet: Option<EthernetHeader>,

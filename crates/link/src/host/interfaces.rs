@@ -19,11 +19,11 @@ pub struct Interface {
     pub kind: Option<String>,
     /// The station address, for Ethernet and loopback interfaces.
     pub mac: Option<[u8; 6]>,
-    /// Whether this is a loopback interface.
+    /// True if this is a loopback interface.
     pub is_loopback: bool,
-    /// Whether the administrator has set the interface up.
+    /// True if the administrator has set the interface up.
     pub is_up: bool,
-    /// Whether the interface is up and has a carrier.
+    /// True if the interface is up and has a carrier.
     pub is_running: bool,
     /// Largest packet, in bytes.
     pub mtu_bytes: u32,

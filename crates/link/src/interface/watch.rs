@@ -25,7 +25,7 @@ pub(crate) struct Watch {
     looked_at: Instant,
     /// Time of the last query of the interface.
     asked_at: Instant,
-    /// Whether the next check must query the interface, because a failed send suggested that the
+    /// True if the next check must query the interface, because a failed send suggested that the
     /// interface has changed.
     is_suspect: bool,
     is_down: bool,
@@ -82,7 +82,7 @@ impl Watch {
 
     /// Queues an event if the state has changed: [`LinkEvent::Down`] if the link goes down,
     /// [`LinkEvent::Changed`] if the link comes up. Also queues [`LinkEvent::Changed`] if the link
-    /// is up and `is_changed`.
+    /// is up and `is_changed` is true.
     pub(crate) fn report(&mut self, is_down: bool, is_changed: bool, caps: LinkCaps) {
         let was_down = std::mem::replace(&mut self.is_down, is_down);
         if is_down && !was_down {

@@ -27,8 +27,8 @@ pub struct PacketConfig {
     ///
     /// The default of 1 MiB holds sixteen batches of full frames.
     pub send_buffer_bytes: u32,
-    /// Whether to bypass the queueing discipline of the interface. This saves processor time, but
-    /// ignores a rate limit that the administrator configured there.
+    /// If true, the link bypasses the queueing discipline of the interface. This saves processor
+    /// time, but ignores a rate limit that the administrator configured there.
     pub qdisc_bypass: bool,
 }
 

@@ -8,8 +8,8 @@ use crate::ethernet::{ETHERNET_BYTES, Framing};
 /// Number of instructions of the program.
 const LENGTH: usize = 22;
 
-/// Returns a classic BPF program. The kernel runs it on each frame for the bound socket, after it
-/// has removed a VLAN tag.
+/// Returns a classic BPF program. The kernel removes a VLAN tag from each frame for the bound
+/// socket, and then runs the program on the frame.
 ///
 /// The program passes these frames:
 ///
@@ -80,8 +80,9 @@ const fn jump_if_equal(at: u8, value: u32, then: u8, otherwise: u8) -> sock_filt
     jump(libc::BPF_JEQ, at, value, then, otherwise)
 }
 
-/// Returns the instruction with index `at`. It compares the loaded value with `value`. It jumps to
-/// the instruction with index `then` if the comparison is true, and to `otherwise` if not.
+/// Returns the instruction with index `at`. The instruction compares the loaded value with `value`.
+/// It jumps to the instruction with index `then` if the comparison is true, and to `otherwise` if
+/// not.
 const fn jump(condition: u32, at: u8, value: u32, then: u8, otherwise: u8) -> sock_filter {
     let code = libc::BPF_JMP | condition | libc::BPF_K;
     instruction(code, then - at - 1, otherwise - at - 1, value)

@@ -89,7 +89,8 @@ impl Table {
         let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         request.extend_from_slice(&[family as u8, 0, 0, 0]);
         request.extend_from_slice(&interface.index.to_ne_bytes());
-        // State, flags and type are those of the answer.
+        // The last fields (state, flags and type) have a meaning only in the answer, so they are
+        // zero here.
         request.resize(NDMSG_BYTES, 0);
         match address {
             IpAddr::V4(v4) => put_attribute(&mut request, NDA_DST, &v4.octets()),
@@ -134,7 +135,8 @@ const DISCARD: u16 = 9;
 /// Pause between two datagrams. The kernel repeats its own requests to the network once a second.
 const KNOCK: Duration = Duration::from_millis(500);
 
-/// Longest wait for a notification, because notifications can be lost.
+/// Longest wait for a notification. Without a limit, the wait would not end if the notification is
+/// lost.
 const LOOK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -32,9 +32,9 @@ pub(crate) struct ReceiveRing {
 pub(crate) struct Received<'a> {
     /// The Ethernet frame without its tag, truncated to the slot.
     pub(crate) bytes: &'a mut [u8],
-    /// Whether the frame was longer than the slot.
+    /// True if the frame was longer than the slot.
     pub(super) is_truncated: bool,
-    /// Whether earlier frames were lost because the ring was full.
+    /// True if earlier frames were lost because the ring was full.
     pub(super) is_losing: bool,
     /// The VLAN tag that the kernel removed. [`VLAN_UNKNOWN`] if the kernel did not keep the tag.
     pub(super) tag: Option<u16>,

@@ -137,8 +137,8 @@ pub(super) fn prepare(
     set_filter(fd, framing)?;
     set_send_buffer(fd, send_buffer_bytes)?;
     // Kernels before 4.20 do not have this option. On these kernels, the socket also receives the
-    // frames that we send. The filter drops these frames, except Discover broadcasts. The check of
-    // received frames drops those.
+    // frames that we send. The filter drops these frames, except the broadcasts that look for an
+    // endpoint (Discover). The check of received frames drops our own broadcasts.
     let _ = set_packet_option(fd, libc::PACKET_IGNORE_OUTGOING, 1);
     if qdisc_bypass {
         set_packet_option(fd, libc::PACKET_QDISC_BYPASS, 1)?;

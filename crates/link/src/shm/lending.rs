@@ -25,7 +25,7 @@ pub(super) struct Lender {
     known: Option<Known>,
     /// Value of [`mem::lendable_changes`] when `lent` and `known` were last updated.
     changes: u64,
-    /// The peer cannot map the files that it receives.
+    /// True if the peer cannot map the files that it receives.
     is_refused: bool,
 }
 

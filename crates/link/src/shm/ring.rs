@@ -48,7 +48,7 @@ pub(super) struct Shape {
 pub(super) struct LentPlace {
     /// The lender's number for the memory.
     pub(super) memory: u64,
-    /// Offset in the memory, in bytes.
+    /// Offset of the payload in the lent memory, in bytes.
     pub(super) offset: u64,
 }
 
@@ -140,8 +140,8 @@ impl Writer {
             let mut words = [0; LENT_PLACE_BYTES];
             words[..8].copy_from_slice(&memory.to_ne_bytes());
             words[8..].copy_from_slice(&offset.to_ne_bytes());
-            // SAFETY: the record has this many bytes between its header and the headers of the
-            // frame.
+            // SAFETY: the record has `LENT_PLACE_BYTES` bytes between its header and the headers of
+            // the frame.
             unsafe {
                 mem::copy_foreign(
                     self.area.place(start, HEADER_BYTES),
@@ -278,7 +278,7 @@ impl Reader {
     /// Returns the place in lent memory that the record at `at` contains.
     fn lent_place(&self, at: usize) -> LentPlace {
         let mut words = [0; LENT_PLACE_BYTES];
-        // SAFETY: a record starts on a line, which has this many bytes after the header.
+        // SAFETY: a record starts on a line, which has `LENT_PLACE_BYTES` bytes after the header.
         unsafe {
             mem::copy_foreign(words.as_mut_ptr(), self.area.place(at, HEADER_BYTES), words.len());
         }
@@ -337,7 +337,7 @@ pub(super) fn frame_buffer() -> Box<[u8; FRAME_BYTES_MAX]> {
 /// fuzzing).
 ///
 /// # Panics
-/// If this process cannot create shared memory.
+/// Panics if this process cannot create shared memory.
 #[doc(hidden)]
 pub fn fuzz_shm_ring(bytes: &[u8]) {
     let file = super::socket::create_memory().expect("memory");

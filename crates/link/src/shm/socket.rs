@@ -371,7 +371,7 @@ pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
 /// Decodes any bytes as a greeting and as a notice (for fuzzing).
 ///
 /// # Panics
-/// If a decoded message does not encode to the same bytes.
+/// Panics if a decoded message does not encode to the same bytes.
 #[doc(hidden)]
 pub fn fuzz_shm_messages(bytes: &[u8]) {
     if let Some(greeting) = Greeting::decode(bytes) {

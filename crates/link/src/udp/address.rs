@@ -60,11 +60,11 @@ impl SocketName {
     }
 
     /// Returns the address of `peer` in the kernel's format, for a socket of `family`. Returns
-    /// `None` if such a socket cannot reach the peer.
+    /// `None` if a socket of `family` cannot reach the peer.
     ///
-    /// A [`PeerAddr`] does not contain the scope of a link-local address. Such a peer is on the
-    /// link to which the socket is bound, so the scope of the socket's own address (`scope`) is
-    /// correct.
+    /// A [`PeerAddr`] does not contain the scope of a link-local address. A peer with a link-local
+    /// address is on the network to which the socket is bound, so the scope of the socket's own
+    /// address (`scope`) is correct.
     pub(super) fn of_peer(peer: PeerAddr, family: Family, scope: u32) -> Option<Self> {
         let mut name = Self::default();
         match (peer.to_socket()?, family) {

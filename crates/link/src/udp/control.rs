@@ -11,7 +11,7 @@ pub(super) struct Ancillary {
     pub(super) segment_bytes: u32,
     /// Receive time on the wall clock in nanoseconds since 1970, if the kernel reported one.
     pub(super) wall_ns: Option<u64>,
-    /// Whether the network marked congestion.
+    /// True if the network marked congestion.
     pub(super) congestion_experienced: bool,
     /// Number of frames that the kernel has dropped on this socket, modulo 2^32, if reported.
     pub(super) drops: Option<u32>,
@@ -22,7 +22,7 @@ pub(super) struct Ancillary {
 pub(super) struct ErrorReport {
     /// The reported `errno`.
     pub(super) errno: c_int,
-    /// Whether this host rejected the datagram. Otherwise the network rejected it.
+    /// True if this host rejected the datagram, and false if the network rejected it.
     pub(super) is_local: bool,
     /// If `errno` is `EMSGSIZE`: size of the largest IP packet that passes, in bytes.
     pub(super) info: u32,

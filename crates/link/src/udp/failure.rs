@@ -144,7 +144,8 @@ impl UdpLink {
 pub(super) enum Receiving {
     /// No message waits.
     Empty,
-    /// The error concerned an earlier operation, so frames may wait.
+    /// The error concerned an earlier operation, and not this receive. Frames may be waiting, so
+    /// the caller must retry.
     Again,
 }
 
@@ -165,9 +166,9 @@ pub(super) enum Sending {
 /// Summary of the reports in the error queues.
 #[derive(Clone, Copy, Default)]
 struct Drained {
-    /// Whether there was a report from the network.
+    /// True if there was a report from the network.
     any: bool,
-    /// Whether this host reported that a frame was too big.
+    /// True if this host reported that a frame was too big.
     local_too_big: bool,
 }
 

@@ -23,10 +23,10 @@ pub(super) struct HotSocket {
     pub(super) peer: PeerAddr,
     /// The kernel's drop count as last reported, modulo 2^32.
     pub(super) drops_reported: u32,
-    /// Whether sending failed for a reason that may not affect the unconnected socket. The link
+    /// True if sending failed for a reason that may not affect the unconnected socket. The link
     /// sends no more frames through this socket, and closes it at the next receive.
     pub(super) has_failed: bool,
-    /// Whether the kernel reports receive times and congestion marks of this socket's messages.
+    /// True if the kernel reports receive times and congestion marks of this socket's messages.
     reports_details: bool,
     /// Number of consecutive receive calls that found at most one frame.
     quiet_calls: u32,
@@ -133,7 +133,7 @@ pub(super) struct Traffic {
     /// Number of messages to the unconnected socket after the latest message to the connected
     /// socket.
     foreign: u32,
-    /// Whether the unconnected socket may contain older messages than the connected socket.
+    /// True if the unconnected socket may contain older messages than the connected socket.
     pub(super) has_older: bool,
     /// Number of receive calls since the last read of the unconnected socket.
     skipped: u8,
@@ -220,8 +220,8 @@ pub(super) const RUN_MIN: u32 = 64;
 const QUIET_CALLS_MIN: u32 = 64;
 
 /// Maximum of `run_min`, which doubles with each socket. Without the doubling, peers that send
-/// alternately could each cause a new socket again and again. This many messages take about a
-/// second of ping-pong.
+/// alternately could each cause a new socket again and again. In a ping-pong, this number of
+/// messages takes about a second.
 const RUN_MIN_MAX: u32 = 1 << 17;
 
 /// Maximum number of consecutive calls that read only the connected socket. Reading the unconnected

@@ -57,7 +57,7 @@ pub(super) struct Received<'a> {
     pub(super) bytes: &'a mut [u8],
     pub(super) from: &'a SocketName,
     pub(super) ancillary: Ancillary,
-    /// Whether the message was longer than the buffer.
+    /// True if the message was longer than the buffer.
     pub(super) is_truncated: bool,
 }
 
@@ -266,7 +266,7 @@ const HEAD_BYTES: usize = 64;
 const _: () = assert!(HEAD_BYTES >= delivery::QUOTED_BYTES);
 
 const _: () = assert!(size_of::<SocketName>() >= SocketName::BYTES as usize);
-/// After this many consecutive calls that found messages, the link requests more than one message
-/// per call. A shorter series is typical of an exchange of small messages, a longer series of a
-/// stream.
+/// Number of consecutive calls that must find messages before the link requests more than one
+/// message per call. A shorter series is typical of an exchange of small messages, a longer series
+/// of a stream.
 const STREAK_MIN: u8 = 2;

@@ -58,8 +58,8 @@ pub(super) fn set_options(
 
 /// Requests buffers and returns the number of frame bytes that the receive buffer reliably holds.
 ///
-/// The kernel doubles the requested size. For each frame, it counts the memory that the frame
-/// occupies: up to 4352 bytes for a frame of 1472 bytes (a page and the descriptor). So frames take
+/// The kernel doubles the requested size. Each frame takes as much of the buffer as it occupies in
+/// memory: up to 4352 bytes for a frame of 1472 bytes (a page and the descriptor). So frames take
 /// only a third of the buffer. After frames were read, the kernel frees their part of the buffer in
 /// steps of up to a quarter of the buffer. So only three quarters of the buffer are reliably
 /// available. The result is 2 · 1/3 · 3/4 = 1/2 of the requested size. Coalesced frames need less

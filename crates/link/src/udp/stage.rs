@@ -19,7 +19,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Allocates a buffer for messages of at most this many bytes.
+    /// Allocates a buffer for messages of at most `message_bytes_max` bytes.
     pub(super) fn new(message_bytes_max: usize) -> Self {
         Self { bytes: Vec::with_capacity(message_bytes_max) }
     }

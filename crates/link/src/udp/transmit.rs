@@ -42,7 +42,7 @@ pub(super) struct Transmitter {
     /// The peer whose address is in `name`.
     peer: PeerAddr,
     name: SocketName,
-    /// Whether the next messages go through a connected socket and need no address.
+    /// True if the next messages go through a connected socket and need no address.
     is_connected: bool,
 }
 

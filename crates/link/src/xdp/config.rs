@@ -8,8 +8,8 @@ use std::fmt;
 pub struct XdpConfig {
     /// Name of the interface.
     pub interface: String,
-    /// The interface's queue. The link receives frames from the receive queue and sends them on the
-    /// transmit queue with this number.
+    /// The interface's queue. The link receives frames from the receive queue with this number, and
+    /// sends frames on the transmit queue with this number.
     ///
     /// Frames of this link that the interface puts on another queue are lost. Most interfaces put
     /// frames that are not IP on queue 0.
@@ -32,9 +32,9 @@ pub struct XdpConfig {
     ///
     /// The default of 512 frames is sixteen full batches.
     pub transmit_frames: u32,
-    /// Whether polls of the link make the network card's driver process the queue (busy polling),
-    /// so that the queue needs no interrupts. Set this only for a queue without other traffic. If
-    /// set, a poll that finds no frame makes a system call.
+    /// If true, polls of the link make the network card's driver process the queue (busy polling),
+    /// so that the queue needs no interrupts. Set this only for a queue without other traffic. With
+    /// this option, a poll that finds no frame makes a system call.
     pub busy_poll: bool,
     /// Upper bound of the frame size in bytes; the interface may carry less.
     pub frame_bytes_max: u16,

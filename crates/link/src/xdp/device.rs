@@ -13,7 +13,7 @@ pub(super) struct Device {
     pub(super) queues: u32,
     /// Number of an XDP program that is attached to the interface.
     pub(super) program: Option<u32>,
-    /// Whether the interface is one of a pair of virtual interfaces (veth).
+    /// True if the interface is one of a pair of virtual interfaces (veth).
     pub(super) is_veth: bool,
 }
 

@@ -135,7 +135,7 @@ impl Assembler {
     /// Returns the program.
     ///
     /// # Panics
-    /// If a label has jumps and was not placed.
+    /// Panics if a label has jumps and was not placed.
     pub(super) fn finish(self) -> Vec<Instruction> {
         assert!(self.jumps.is_empty(), "labels without a place: {:?}", self.jumps);
         self.code

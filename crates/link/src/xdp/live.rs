@@ -273,8 +273,8 @@ impl AsFd for Live {
 
 /// Maximum number of bytes that the kernel adds to a frame when it copies the frame.
 const SEND_OVERHEAD_BYTES: u32 = 1024;
-/// Number of frames that one call sends, and number of frames that one busy poll receives. For busy
-/// polls, an unprivileged process may set no larger value.
+/// Number of frames that one call sends, and number of frames that one busy poll receives. An
+/// unprivileged process may set no larger value for busy polls.
 const BUDGET_FRAMES: u32 = 64;
 /// Microseconds for which the kernel busy-polls in a blocking call. The link makes no blocking
 /// calls. A value above 0 permits busy polling in its other calls.

@@ -17,9 +17,9 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// Returns the program for the sockets in `map`. It redirects a selected frame to the socket of
-    /// the queue that received the frame. If that queue has no socket, it passes the frame to the
-    /// kernel.
+    /// Returns the program for the sockets in `map`. The program redirects a selected frame to the
+    /// socket of the queue that received the frame. If that queue has no socket, the program passes
+    /// the frame to the kernel.
     pub(super) fn program(&self, map: &SocketMap) -> Vec<Instruction> {
         let mut code = Assembler::default();
         let pass = code.label();

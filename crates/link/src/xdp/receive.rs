@@ -13,7 +13,7 @@ pub(super) struct Receiver {
     /// If a frame arrives in several chunks: the bytes of its chunks that have arrived. Never
     /// longer than its initial capacity.
     assembled: Vec<u8>,
-    /// Whether the frame that is being reassembled exceeds the maximum size.
+    /// True if the frame that is being reassembled exceeds the maximum size.
     is_too_long: bool,
     ethernet_bytes_max: usize,
 }

@@ -26,7 +26,7 @@ pub(super) struct Transmitter {
     /// The frames of the batch that is being sent.
     building: Vec<Building>,
     copier: PayloadCopier,
-    /// Whether the kernel copies frames. If it does, the link must notify the kernel of every
+    /// True if the kernel copies frames. In this case the link must notify the kernel of every
     /// batch, because no driver polls the ring.
     is_copying: bool,
 }
@@ -38,7 +38,7 @@ struct Building {
     ethernet_bytes: u32,
     /// The frame's index in the batch.
     frame: u32,
-    /// Whether the frame has payload in registered memory.
+    /// True if the frame has payload in registered memory.
     has_payload: bool,
 }
 

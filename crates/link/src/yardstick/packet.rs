@@ -82,7 +82,7 @@ impl BarePacket {
     /// Returns [`io::ErrorKind::WouldBlock`] if the kernel has no room for a frame now.
     ///
     /// # Panics
-    /// If `content_bytes` is below eight, or above the value passed to `open`.
+    /// Panics if `content_bytes` is below eight, or above the value passed to `open`.
     #[inline]
     pub fn send_numbers(
         &mut self,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One cache line for each direction. One processor writes the line and another polls it: no
+/// One cache line for each direction. One processor writes the line and another polls it. No other
 /// exchange of messages through shared memory is cheaper.
 ///
 /// The client sends and polls until a line arrives. The server polls, and sends a line back.
@@ -97,8 +97,8 @@ impl BareShm {
     /// Returns a word of the line at the start of one of the two pages.
     #[inline]
     fn word(&self, page: usize, index: usize) -> &AtomicU64 {
-        // SAFETY: both pages are mapped, and a line has this many words. The word is atomic, so
-        // other processes may access it.
+        // SAFETY: both pages are mapped, and `index % WORDS` is the index of a word in a line. The
+        // word is atomic, so other processes may access it.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(page + 8 * (index % WORDS)).cast()) }
     }
 }

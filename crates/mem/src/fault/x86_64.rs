@@ -16,7 +16,7 @@ mod handler;
 pub(super) use handler::{catches_here, install, is_installed};
 
 /// Returns the value of the processor's clock. The clocks of a host's processors differ so little
-/// that it does not matter for the intervals between checks.
+/// that the difference does not matter for the intervals between checks.
 #[inline]
 pub(super) fn ticks() -> u64 {
     // SAFETY: reads a counter that every x86-64 processor has and that Linux lets programs read.

@@ -205,7 +205,8 @@ impl MemoryTable {
 }
 
 /// Returns the rights that the owner of a region needs for a window with `rights`. If a peer
-/// changes bytes through a window, the owner's endpoint writes these bytes for the peer.
+/// changes bytes through a window, the owner's endpoint writes these bytes for the peer, so the
+/// owner needs [`Rights::LOCAL_WRITE`].
 pub(crate) const fn own_rights(rights: Rights) -> Rights {
     if rights.intersects(Rights::CHANGING) { Rights::LOCAL_WRITE } else { Rights::NONE }
 }

@@ -41,7 +41,7 @@ impl Connection {
     }
 
     /// Waits for more bytes in TCP. TCP stays readable because of the peeked bytes, so the kernel
-    /// cannot report that more have arrived. Therefore the caller counts the bytes after each
+    /// cannot report that more bytes have arrived. Therefore the caller counts the bytes after each
     /// interval.
     fn wait_for_more_of_tcp(&self, fd: BorrowedFd<'_>, peeking: &mut Peeking) -> bool {
         let mut entries = [PollFd::new(fd, PollFlags::from_bits_retain(libc::POLLRDHUP))];

@@ -342,8 +342,8 @@ impl Migration {
                     self.due = until;
                     break;
                 }
-                // Keep waiting, because waiting costs nothing. The first byte of the connection
-                // restarts the schedule.
+                // Wait for the first byte of the connection, because waiting costs nothing. That
+                // byte restarts the schedule of the offer.
                 OfferStep::Expired if !self.has_bytes => {
                     self.due = Instant::NEVER;
                     break;

@@ -333,8 +333,8 @@ impl Waits for Exchange {
     }
 }
 
-/// If at least this many events are queued for the connection table, the thread that queues the
-/// next event also drives the engine.
+/// Number of events that may be queued for the connection table before the engine must run. The
+/// thread that queues the last of these events also drives the engine.
 const ARRIVALS: usize = 16;
 
 /// The time between two checks by a thread that waits for the endpoint to start.

@@ -253,8 +253,8 @@ impl End {
         inside.filling += KEPT_BYTES;
         inside.take_filling(socket.as_fd());
         inside.is_silent = true;
-        // Other processes now write to the program's end, so give it the send buffer of an ordinary
-        // socket.
+        // Other processes now write to the program's end. So make its send buffer as large as that
+        // of an ordinary socket.
         let _as_it_was = setsockopt(&program, sockopt::SndBuf, &RELAY_BYTES);
         true
     }
@@ -321,8 +321,8 @@ fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> usize {
     recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).unwrap_or(0)
 }
 
-/// Maximum number of unread bytes (tokens) at the program's end. A program that has not yet handled
-/// this many arrivals needs no report of another arrival.
+/// Maximum number of unread bytes (tokens) at the program's end. While a program has not yet
+/// handled 128 arrivals, it needs no report of another arrival.
 const TOKENS_MAX: usize = 128;
 
 /// Size of the send buffer of the program's end, in bytes. The kernel doubles this value.

@@ -51,8 +51,8 @@ struct ProgramSide {
 pub(crate) enum Taking {
     /// The read consumes bytes.
     Take,
-    /// The read consumes no bytes. It skips this many bytes, which the same call has already peeked
-    /// at.
+    /// The read consumes no bytes. It skips the bytes that the same call has already peeked at; the
+    /// value is their number.
     Peek(u64),
 }
 
@@ -212,7 +212,8 @@ mod tests {
     enum Step {
         Write(usize),
         Push,
-        /// Posts the bytes that are due, after this many refusals by the engine.
+        /// Posts the bytes that are due. The value is the number of times that the engine refuses
+        /// them first.
         Post(u8),
         /// The oldest segment arrives.
         Arrive,

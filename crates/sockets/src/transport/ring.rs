@@ -113,7 +113,8 @@ impl Ring {
 /// than bytes. Models use a smaller size, because it gives fewer interleavings.
 const BYTES_MIN: u32 = if cfg!(loom) { 4 } else { 4096 };
 
-/// Memory for models. A load may return any value that the memory orderings of the halves allow.
+/// Memory for models. A load may return any value that the memory orderings in `SendHalf` and
+/// `ReceiveHalf` allow.
 #[cfg(loom)]
 mod tracked {
     use loom::sync::atomic::{AtomicU8, Ordering};

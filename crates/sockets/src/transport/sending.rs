@@ -264,8 +264,8 @@ impl SendHalf {
     }
 }
 
-/// If at least this many bytes are unposted, send them even while other bytes are in flight,
-/// because they fill several frames on any network.
+/// Minimum number of unposted bytes that are sent even while other bytes are in flight. 8192 bytes
+/// fill several frames on any network.
 const FULL_BYTES: u64 = 8192;
 
 /// Maximum length of one operation in bytes. After one operation of this length, the engine serves

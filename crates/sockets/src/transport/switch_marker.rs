@@ -92,9 +92,9 @@ impl Watch {
     }
 }
 
-/// If at most this many bytes match the beginning of a switch marker, the match counts as chance.
-/// If more bytes match, they count as a marker: the bytes of a program match at least 9 bytes of
-/// the random marker with a probability of 2^-72.
+/// Largest number of bytes whose match with the beginning of a switch marker counts as chance. If
+/// more bytes match, they count as a marker: the bytes of a program match at least 9 bytes of the
+/// random marker with a probability of 2^-72.
 const MARKER_BEGINNING_BYTES: usize = 8;
 
 #[cfg(test)]

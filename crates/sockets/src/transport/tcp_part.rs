@@ -227,8 +227,8 @@ impl TcpPart {
         }
     }
 
-    /// Reads bytes before the switch marker, as many as fit in `out`. If `peek` is set, skips that
-    /// many bytes and consumes none.
+    /// Reads bytes before the switch marker, as many as fit in `out`. If `peek` is a number, skips
+    /// this number of bytes and consumes none.
     pub(crate) fn read(&self, out: &mut [u8], peek: Option<u64>) -> usize {
         let mut prefix = lock(&self.prefix);
         let passed = peek.map_or(0, |passed| passed.min(prefix.shown.len() as u64) as usize);

@@ -1,5 +1,6 @@
-//! Simulates streams over links of several rates. The simulated hosts are a quarter to four times
-//! as fast as the host on which the costs were first measured.
+//! Simulates streams over links of several rates. The slowest simulated host has a quarter of the
+//! speed of the host on which the costs were first measured, and the fastest has four times that
+//! speed.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! Tests the policy on simulated hosts. They are a quarter to four times as fast as the host on
-//! which the costs were first measured.
+//! Tests the policy on simulated hosts. The slowest host has a quarter of the speed of the host on
+//! which the costs were first measured, and the fastest host has four times that speed.
 
 use super::*;
 
@@ -318,7 +318,7 @@ fn wake_ups_that_all_waited_for_a_processor_do_not_make_threads_spin_for_slices(
 
 /// A processor that a thread shares with one busy thread of another program. The thread that has
 /// run for less time gets the next slice. When the polling thread wakes up, it preempts the busy
-/// thread. For the time of its sleep, the polling thread is compensated with at most one slice.
+/// thread. When it wakes up, it is at most one slice behind the busy thread, however long it slept.
 struct Processor {
     thread_ran: u64,
     neighbour_ran: u64,
@@ -506,8 +506,8 @@ fn timers_that_end_4_ms_late_make_threads_neither_spin_for_long_nor_wake_often()
         assert_eq!(policy.while_serving(now, SLEEP_COST_NS_MAX, gone), Outcome::SleepUntilEvent);
         let aside = policy.while_serving(now, 0, beside);
         assert_eq!(aside, Outcome::SleepUntil(now.after_ns(2 * SLEEP_COST_NS_MAX)));
-        // If a frame wakes a thread, the thread needs no timer. The delays after frames replace the
-        // delays after timers.
+        // After a frame has woken a thread, the policy forgets the delays of sleeps that a timer
+        // ended, and keeps only the delays of sleeps that a frame ended.
         for _ in 0..WAKE_UPS {
             policy.on_woken_by_frame(costs.wake_up);
         }
@@ -728,7 +728,7 @@ mod beside {
     }
 
     /// `Polling::ALWAYS` asks for a progress thread that always spins. But if the application is
-    /// only descheduled, a spinning progress thread would take its processor.
+    /// only descheduled, a spinning progress thread would take the application's processor.
     #[test]
     fn a_thread_that_always_spins_does_not_spin_beside_an_application_that_was_descheduled() {
         for costs in hosts() {

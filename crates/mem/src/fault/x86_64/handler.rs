@@ -68,8 +68,8 @@ impl Signal {
     }
 
     /// Returns whether the action is this handler, or the handler of another copy of this crate
-    /// that was installed after this handler. Such a handler passes on faults until they reach this
-    /// handler.
+    /// that was installed after this handler. The other copy's handler passes on faults until they
+    /// reach this handler.
     fn leads_here(&self, mut action: usize) -> bool {
         for _ in 0..COPIES_MAX {
             if action == our_action() {

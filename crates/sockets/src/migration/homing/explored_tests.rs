@@ -12,8 +12,8 @@ use super::{HomeStep, Homing, Record};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Planted {
     Nothing,
-    /// An end reports to the peer how many bytes have arrived in its ring. Correct is the number
-    /// that the program has read.
+    /// An end reports to the peer how many bytes have arrived in its ring, instead of how many
+    /// bytes the program has read.
     NamesArrived,
     /// A program reads bytes of the ring after its end has reported the number of read bytes.
     TakesOn,
