@@ -6,8 +6,8 @@ use std::ptr;
 use crate::layout::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use crate::{completion, device_memory, memory, pair, port, post, shared};
 
-/// Returns the C structure of an open device. The functions in the headers report an operation as
-/// unsupported if it is null in this structure.
+/// Returns the C structure of an open device. If the pointer to an operation is null in this
+/// structure, the functions in the headers report that the operation is not supported.
 pub(crate) fn context(device: *mut ibv_device, cmd_fd: c_int, async_fd: c_int) -> verbs_context {
     verbs_context {
         newest: [ptr::null(); 6],

@@ -37,8 +37,8 @@ impl Coverage {
     }
 }
 
-/// Returns whether packet number `packet` is equal to or later than `end`. Both arguments are the
-/// low 32 bits of packet numbers.
+/// Returns true if packet number `packet` equals `end` or is later than `end`. Both arguments are
+/// the low 32 bits of packet numbers.
 pub(crate) const fn reaches(packet: u32, end: u32) -> bool {
     packet.wrapping_sub(end).cast_signed() >= 0
 }

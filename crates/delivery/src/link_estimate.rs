@@ -38,7 +38,7 @@ pub struct LinkEstimate {
     /// Whether the samples so far show no rate, because the first frames may have been late and the
     /// application had little to send.
     is_vague: bool,
-    /// Whether the link recently delivered everything that was sent, although the window allowed
+    /// Whether the link recently delivered everything that was sent, and the window had room for
     /// more.
     is_untried: bool,
 }
@@ -233,15 +233,15 @@ impl LinkEstimate {
 /// confirmation.
 const TRAIN_LIFETIME_NS: u64 = 20_000_000;
 
-/// If a round trip is much longer than twice the shortest round trip, the link has a queue. "Much
-/// longer" means that the difference exceeds both the time of this many frames on the link and
-/// [`QUEUE_SEEN_NS`]. The hosts may cause a shorter difference. At 1 Gb/s, four frames pass in
+/// Limits by which a queue on the link is recognised. The round trip minus twice the shortest round
+/// trip must exceed both [`QUEUE_SEEN_NS`] and the time that the link needs for `QUEUE_SEEN_FRAMES`
+/// frames. The hosts may cause a smaller difference. At 1 Gb/s, four frames pass in
 /// [`QUEUE_SEEN_NS`].
 const QUEUE_SEEN_FRAMES: u32 = 4;
 const QUEUE_SEEN_NS: u64 = 50_000;
 
-/// A link counts as equally fast as the fastest link of its connection if its measured rate is at
-/// least the rate of the fastest link divided by this number.
+/// Factor by which the measured rate of a link may be below the rate of the fastest link of its
+/// connection. Within this factor, the link counts as equally fast.
 const MISTAKEN_TIMES: u64 = 2;
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use crate::Instant;
 
-/// A packet is declared lost when the peer acknowledges a packet of the same link whose number is
-/// larger by this much. Links deliver frames in order, so this distance only allows for the slight
-/// reordering of multi-queue NICs (RFC 9002 §6.1.1).
+/// Distance in packet numbers after which a packet is declared lost: the peer acknowledges a packet
+/// of the same link, and its number is larger by at least this distance. Links deliver frames in
+/// order, so the distance only allows for the slight reordering of multi-queue NICs (RFC 9002
+/// §6.1.1).
 const REORDER_PACKETS: u32 = 3;
 
 /// Largest number of doublings of the tolerance after spurious losses. After all doublings, the

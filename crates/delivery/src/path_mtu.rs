@@ -4,22 +4,22 @@ use crate::Instant;
 
 /// Finds the largest frame that reaches the peer over one link (RFC 8899, adapted).
 ///
-/// The search starts at a size that needs no proof, and sends padded probes. The first probe has
-/// the largest size that the link allows. On a local network this size usually passes, so one probe
-/// is enough. If the probe is lost, the search tries sizes in common use, smallest first. After
-/// that, the search halves the remaining interval until the gain is not worth another probe.
+/// The search starts at a size that may be used without a probe, and sends padded probes. The first
+/// probe has the largest size that the link allows. On a local network this size usually passes, so
+/// one probe is enough. If the probe is lost, the search tries sizes in common use, smallest first.
+/// After that, the search halves the remaining interval until the gain is not worth another probe.
 ///
 /// After three lost probes of a size, this size counts as too large. A lost probe is not a sign of
 /// congestion. After ten minutes, the search tries all sizes above the current size again, because
 /// paths change.
 ///
-/// If large frames stop arriving, the size falls back to the size that needs no proof, and the
-/// search restarts. This also happens while small frames still arrive.
+/// If large frames stop arriving, the size falls back to the size that may be used without a probe,
+/// and the search restarts. This also happens while small frames still arrive.
 #[derive(Clone, Debug)]
 pub struct PathMtu {
     /// Largest size that is known to arrive, in bytes.
     current: u16,
-    /// Size that needs no proof, in bytes; at most `current`.
+    /// Frame size that may be used without a probe, in bytes; at most `current`.
     safe: u16,
     /// Largest size that the link can send and the peer accepts, in bytes; at least `current`.
     limit: u16,
@@ -41,7 +41,7 @@ pub struct PathMtu {
     lost_at: Instant,
     /// Earliest time of the next probe.
     not_before: Instant,
-    /// Whether no size is left to try until `not_before`.
+    /// Whether the search has tried all sizes. The next search begins at `not_before`.
     complete: bool,
 }
 
@@ -61,9 +61,9 @@ crate::pack_fields!(PathMtu {
 });
 
 impl PathMtu {
-    /// Creates the search. Frames of `safe` bytes need no proof. `limit` is the largest size that
-    /// the link can send and the peer accepts, in bytes. If `limit` is less than `safe`, it
-    /// replaces `safe`.
+    /// Creates the search. Frames of `safe` bytes may be used without a probe. `limit` is the
+    /// largest size that the link can send and the peer accepts, in bytes. If `limit` is less than
+    /// `safe`, it replaces `safe`.
     pub const fn new(safe: u16, limit: u16) -> Self {
         // Keep `limit` below the largest value of its type, so that `limit + 1` is a valid size.
         let limit = if limit < u16::MAX { limit } else { u16::MAX - 1 };
@@ -232,7 +232,8 @@ impl PathMtu {
         self.current
     }
 
-    /// Returns the size that needs no proof, in bytes. Probes after a timeout should not be larger.
+    /// Returns the frame size that may be used without a path-MTU probe, in bytes. Frames that the
+    /// sender sends as probes after a timeout should not be larger.
     pub const fn safe(&self) -> u16 {
         self.safe
     }
@@ -278,15 +279,15 @@ impl PathMtu {
 /// bytes fit into common tunnels. Frames of 4052 bytes with their headers fit into pages of 4 KiB.
 const USUAL_SIZES: [u16; 10] = [1200, 1280, 1420, 1452, 1472, 1500, 4052, 8952, 8972, 9000];
 
-/// If the frame size could grow by at most this many bytes, the search sends no further probe:
-/// about 1 % of 1500 bytes.
+/// Largest possible growth of the frame size, in bytes, for which the search sends no further
+/// probe: about 1 % of 1500 bytes.
 const PRECISION_BYTES: u16 = 16;
 
 /// Number of lost probes after which a size counts as too large (RFC 8899, 5.1.2: `MAX_PROBES`).
 const PROBES_PER_SIZE: u8 = 3;
 
 /// Pause after a lost probe in nanoseconds. Because of the pause, one burst of losses does not hit
-/// all three probes.
+/// all three probes of a size.
 const PROBE_SPACING_NS: u64 = 5_000_000;
 
 /// Nanoseconds after which an unanswered probe counts as lost.
@@ -414,7 +415,7 @@ mod tests {
         let mut now = NOW;
         for _ in 0..20 {
             // If a frame as large as the lost frames arrives, the series of losses ends. The loss
-            // of a frame that needs no proof does not count.
+            // of a frame of a size that may be used without a probe does not count.
             for _ in 0..2 {
                 assert!(!mtu.on_frame_lost(now, RTT_NS, 8900));
                 assert!(!mtu.on_frame_lost(now.after_ns(RTT_NS - 1), RTT_NS, 8900), "one burst");

@@ -15,12 +15,12 @@ const HALF_ROUNDS: u32 = 5;
 /// lets 250 µs of data pass at once, the average is 6 % too high.
 const STEADY_NS: u64 = 4_000_000;
 
-/// If a frame waits for at least this time, in nanoseconds, and for longer than half of the
-/// smallest round trip, the link is busy. If the wait is shorter, the hosts may have caused it.
+/// Shortest wait of a frame, in nanoseconds, that shows that the link is busy. The wait must also
+/// be longer than half of the smallest round trip. The hosts may have caused a shorter wait.
 const TRAIN_WAIT_NS: u64 = 20_000;
 
-/// If no frame of a train waited, the estimator raises the rate by 1/2^4. (A train is the frames of
-/// a message that is sent while all links are empty.)
+/// If no frame of a train waited, the estimator raises the rate by 1/2^4 of the rate. (A train is
+/// the frames of a message that is sent while all links are empty.)
 const TRAIN_RAISE_SHIFT: u32 = 4;
 
 /// The state of the estimator when a packet was sent.
@@ -78,20 +78,21 @@ pub(crate) struct RateEstimator {
     average_bytes: u64,
     /// Whether the application limited any packet that was acknowledged since the average began.
     average_limited: bool,
-    /// Long-term rate, or the rate that the last train showed whose frames waited on the link, in
-    /// bytes per second; 0 if unknown.
+    /// Long-term rate in bytes per second, or the rate that the last train has shown; 0 if unknown.
+    /// A train shows a rate only if its frames waited on the link.
     steady: u64,
     /// Time at which the first frame of the train was sent; [`Instant::NEVER`] if there is no
     /// train. `train_from` is the value of `delivered` at that time.
     train_began: Instant,
     train_from: u64,
-    /// Time at which a short train last showed the rate; the default time if `steady` is an average
-    /// over a long time.
+    /// Time at which a short train (the frames of one message) last showed the rate; the default
+    /// time if `steady` is an average over a long time.
     trained_at: Instant,
-    /// Whether the link recently delivered everything that was sent, although the window allowed
+    /// Whether the link recently delivered everything that was sent, and the window had room for
     /// more. Such a link may be faster than any measured rate.
     untried: bool,
-    /// Largest sample in the current and in the previous half of the filter; 0 if there is none.
+    /// Largest sample in the current and in the previous half of the maximum filter; 0 if there is
+    /// none.
     max: [u64; 2],
 }
 
@@ -166,7 +167,7 @@ impl RateEstimator {
         }
     }
 
-    /// Records whether the application has no data to send, although the window is open.
+    /// Records whether the application has no data to send, while the window is open.
     pub(crate) fn set_limited(&mut self, limited: bool, in_flight_bytes: u32) {
         self.limited = limited;
         if limited {
@@ -240,14 +241,15 @@ impl RateEstimator {
         }
     }
 
-    /// Returns the time at which a short train last showed the rate. Returns the default time if
-    /// the rate is an average over a long time.
+    /// Returns the time at which a short train (the frames of one message) last showed the rate.
+    /// Returns the default time if the rate is an average over a long time.
     pub(crate) const fn trained_at(&self) -> Instant {
         self.trained_at
     }
 
-    /// Starts a train. The caller must have no packet in flight on any link of the connection, and
-    /// must be about to send frames.
+    /// Starts a train: the frames of one message, by which the sender measures the rate. The caller
+    /// must have no packet in flight on any link of the connection, and must be about to send
+    /// frames.
     pub(crate) const fn begin_train(&mut self, now: Instant) {
         self.train_began = now;
         self.train_from = self.delivered;
@@ -304,8 +306,8 @@ impl RateEstimator {
         self.trained_at = now;
     }
 
-    /// Returns whether the link recently delivered everything that was sent, although the window
-    /// allowed more. Such a link may be faster than any measured rate.
+    /// Returns whether the link recently delivered everything that was sent, and the window had
+    /// room for more. Such a link may be faster than any measured rate.
     pub(crate) const fn is_untried(&self) -> bool {
         self.untried
     }

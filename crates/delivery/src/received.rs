@@ -37,7 +37,7 @@ pub enum Arrival {
     New {
         /// The full packet number.
         packet: PacketNumber,
-        /// Whether a packet of the link with a larger number arrived before this packet.
+        /// Whether a packet with a larger number arrived on this link before this packet.
         out_of_order: bool,
     },
     /// The packet has already arrived.
@@ -532,19 +532,20 @@ const fn bits_between(first: u64, last: u64) -> u64 {
     (u64::MAX << (first % 64)) & (u64::MAX >> (63 - last % 64))
 }
 
-/// Number of packet numbers below the largest of which the receiver remembers whether they arrived.
-/// The memory is 128 bytes for each link. Links deliver frames in order. If a packet is even
-/// further behind, its sender has long ago declared it lost and retransmitted its content.
+/// Number of packet numbers below the largest one for which the receiver remembers whether the
+/// packet arrived. The memory is 128 bytes for each link. Links deliver frames in order. If a
+/// packet is even further behind, its sender has long ago declared it lost and retransmitted its
+/// content.
 pub const REPLAY_WINDOW_PACKETS: u64 = 1024;
 
 /// Largest distance by which a packet number may exceed the next expected number. A peer can have
-/// at most 2^32 bytes in flight, because this is the largest size of a receive buffer. These bytes
-/// fill this many frames of 4 KiB. The value is far below 2^31, above which the 32 bits of a number
+/// at most 2^32 bytes in flight, because this is the largest size of a receive buffer. 2^32 bytes
+/// fill 2^20 frames of 4 KiB. The value is far below 2^31, above which the 32 bits of a number
 /// would be ambiguous.
 pub const JUMP_PACKETS_MAX: u64 = 1 << 20;
 
-/// If an acknowledgement covers this many packets, a data frame carries it. The 24 bytes of the
-/// acknowledgement are then 1.5 bytes for each packet.
+/// Number of acknowledged packets from which on a data frame carries the acknowledgement. The 24
+/// bytes of the acknowledgement are then 1.5 bytes for each packet.
 const RIDE_PACKETS: u16 = 16;
 
 /// Nanoseconds that a requested acknowledgement waits for the application to post an answer,

@@ -15,8 +15,8 @@ const MIN_LIFETIME_NS: (u64, u64) = (1_000_000_000, 10_000_000_000);
 /// of other senders.
 const EARLY_MEASUREMENTS: u32 = 3;
 
-/// If the sender measures the minimum only because other senders drain their queues, at least this
-/// time must have passed since its last measurement, in nanoseconds.
+/// Shortest time between two measurements of the minimum, in nanoseconds, if the sender makes the
+/// second one only because other senders drain their queues.
 const JOIN_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// One measurement raises the minimum by at most 1/2^2 of the minimum, because the measurement may
@@ -24,7 +24,7 @@ const JOIN_INTERVAL_NS: u64 = 1_000_000_000;
 /// they would fill every buffer.
 const RAISE_SHIFT: u32 = 2;
 
-/// A sample confirms the minimum if it exceeds the minimum by at most 1/2^5.
+/// A sample confirms the minimum if it exceeds the minimum by at most 1/2^5 of the minimum.
 const CONFIRMS_SHIFT: u32 = 5;
 
 /// Number of samples after which the round trip of a link counts as known. The hosts take the first

@@ -227,9 +227,10 @@ impl Deliveries {
             deliveries.open |= u16::from(is_open(link, backlog_bytes)) << index;
         }
         // If a frame of a slow link arrives earlier than predicted, it overtakes many frames of a
-        // fast link. If it arrives later than predicted, only this one frame is overtaken. Too late
-        // is therefore better than too early, so choose the slow link sooner: subtract half of the
-        // time by which its frame takes longer than a frame of the fastest link.
+        // fast link. If it arrives later than predicted, only this one frame is overtaken. It is
+        // therefore better if the frame arrives later than predicted. So predict an earlier
+        // delivery for the slow link: subtract half of the time by which its frame takes longer
+        // than a frame of the fastest link.
         for (at_ns, sending_ns) in deliveries.at_ns.iter_mut().zip(sending_ns) {
             if *at_ns < u64::MAX {
                 *at_ns = at_ns.saturating_sub(sending_ns.saturating_sub(shortest_ns) / 2);
@@ -406,13 +407,14 @@ const fn bytes_in(ns: u64, rate_bytes_per_second: u64) -> u64 {
 /// time of two full frames at 1 Gb/s.
 const HOLD_NS: u64 = 25_000;
 
-/// If a link would deliver a frame more than this time after the earliest link, in nanoseconds, it
-/// does not wait for the earliest link. The time is that of four full frames at 1 Gb/s.
+/// Largest delay, in nanoseconds, with which a link still waits for the earliest link. The delay is
+/// the time by which the link would deliver a frame after the earliest link. The limit is the time
+/// of four full frames at 1 Gb/s.
 const HELD_LATE_NS_MAX: u64 = 50_000;
 
-/// A link waits only if its queued data lasts until the end of the wait and for this time after it,
-/// in nanoseconds. With this margin, the link becomes idle only if the timer that ends the wait is
-/// late by more than this time.
+/// Time in nanoseconds that the queued data of a waiting link must last after the end of the wait.
+/// With this margin, the link becomes idle only if the timer that ends the wait is late by more
+/// than the margin.
 const RUN_DRY_NS: u64 = 60_000;
 
 /// Number of frames that a link without a measured rate gets in any case: two rate samples of two

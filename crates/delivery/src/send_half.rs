@@ -108,8 +108,8 @@ pub struct SendHalf<T: Copy> {
 /// This struct takes at most eight cache lines, also for an idle connection.
 const _: () = assert!(size_of::<SendHalf<[u64; 2]>>() <= 512);
 
-/// The probe timeout allows at least this time for the variation of round trips, in nanoseconds. A
-/// timer of the peer may be late by this time.
+/// Shortest time that the probe timeout allows for the variation of round trips, in nanoseconds. A
+/// timer of the peer may be late by as much.
 const PROBE_MARGIN_NS: u64 = 200_000;
 
 /// Number of probe timeouts without an answer after which congestion is persistent (RFC 9002
@@ -344,15 +344,16 @@ impl<T: Copy> SendHalf<T> {
         self.controller.set_frame_bytes(frame_bytes);
     }
 
-    /// Records whether the application has no data to send, although the window is open. While it
-    /// has no data, the delivery rate does not show the rate of the link.
+    /// Records whether the application has no data to send, while the window is open. While it has
+    /// no data, the delivery rate does not show the rate of the link.
     pub fn set_application_limited(&mut self, limited: bool) {
         self.rate.set_limited(limited, self.in_flight_bytes);
     }
 
-    /// Starts a train: a measurement of the rate of the link from the time that frames wait. Call
-    /// this when no packet is in flight on any link of the connection, before sending frames. The
-    /// measurement ends when [the peer sends data](Self::end_train).
+    /// Starts a train: the frames of one message, by which the sender measures the rate of the
+    /// link. The rate follows from the time that these frames wait on the link. Call this when no
+    /// packet is in flight on any link of the connection, before sending frames. The measurement
+    /// ends when [the peer sends data](Self::end_train).
     pub const fn begin_train(&mut self, now: Instant) {
         self.rate.begin_train(now);
     }
@@ -371,8 +372,8 @@ impl<T: Copy> SendHalf<T> {
             return self.loss_at;
         }
         let expires = self.packets.oldest_ghost().map_or(Instant::NEVER, |slot| {
-            // While packets are in flight, ghosts need no timer, because the handling of
-            // acknowledgements and probes removes ghosts.
+            // While packets are in flight, ghosts (records of lost packets) need no timer, because
+            // the handling of acknowledgements and probes removes ghosts.
             if self.packets.len() > 0 { Instant::NEVER } else { self.ghost_expires(slot) }
         });
         self.loss_at.min(self.probe_at()).min(expires)

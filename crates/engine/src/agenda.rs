@@ -105,12 +105,13 @@ impl Agenda {
         }
     }
 
-    /// Returns the number of connections whose deliveries wait.
+    /// Returns the number of connections whose deliveries wait for room in a completion queue.
     pub(crate) const fn stalled(&self) -> usize {
         self.stalled.len()
     }
 
-    /// Removes and returns the next connection whose deliveries wait; `None` if there is none.
+    /// Removes and returns the next connection whose deliveries wait for room in a completion
+    /// queue; `None` if there is none.
     pub(crate) fn next_stalled(&mut self) -> Option<u32> {
         if self.stalled.is_empty() {
             return None;

@@ -76,11 +76,12 @@ impl Asks {
     }
 }
 
-/// Number of further frames after which a question may use the same link as the question before it.
+/// Number of data frames beyond `ASK_FRAMES_MAX` after which this end may ask for an
+/// acknowledgement on the link on which it asked last.
 const ASK_TURN_FRAMES: u32 = 16;
 
-/// A link is too slow for questions if its round trip exceeds twice the shortest round trip of the
-/// connection by more than this time, in nanoseconds.
+/// Time in nanoseconds by which the round trip of a link may exceed twice the shortest round trip
+/// of the connection. A link with a longer round trip is too slow for questions.
 const ASK_LATE_NS: u64 = 100_000;
 
 #[cfg(test)]

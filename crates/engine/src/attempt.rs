@@ -75,8 +75,8 @@ impl Attempt {
         self.places.first().copied()
     }
 
-    /// Returns the place to try now; `None` if no place is left. The next call will return the next
-    /// place.
+    /// Returns the place (link and address) to try now; `None` if no place is left. The next call
+    /// will return the next place.
     pub(crate) fn poll_place(&mut self) -> Option<(LinkId, PeerAddr)> {
         let place = self.places.get(self.next).copied();
         self.next = (self.next + 1) % self.places.len().max(1);

@@ -11,11 +11,11 @@ use crate::reception::CONFIRM_NS;
 /// The rule for when an end that sends data asks its peer for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Asking {
-    /// The sender asks often enough that acknowledgements arrive before its window is full. It also
-    /// asks with a frame after which it has nothing more to send.
+    /// The sender asks for acknowledgements so often that they arrive before its window is full. It
+    /// also asks with a frame after which it has nothing more to send.
     #[default]
     Spaced,
-    /// The sender never asks. The peer alone decides when to acknowledge.
+    /// The sender never asks for an acknowledgement. The peer alone decides when to acknowledge.
     Never,
 }
 
@@ -63,11 +63,11 @@ pub struct EngineConfig {
     /// How long a peer may be silent while this end waits for it, in nanoseconds. After that time
     /// the peer counts as unreachable. The same limit applies to the set-up of a connection.
     pub silence_budget_ns: u64,
-    /// If the peer of an idle connection was silent for this time, in nanoseconds, this end asks
+    /// Time of silence, in nanoseconds, after which this end asks the peer of an idle connection
     /// whether the peer still runs and which links the peer has. `u64::MAX` turns the question off.
     pub keep_alive_ns: u64,
-    /// If a connection has no activity for this time, in nanoseconds and at least 1, the endpoint
-    /// compresses the state of the connection to a fifth of the memory. `u64::MAX` turns this off.
+    /// Time without activity, in nanoseconds and at least 1, after which the endpoint compresses
+    /// the state of a connection to a fifth of the memory. `u64::MAX` turns compression off.
     /// Compression has no other effect.
     pub rest_ns: u64,
     /// How the sender distributes data over links.
@@ -184,8 +184,8 @@ impl EngineConfig {
 // itself. For 16 384 connections, the default maximum, these records take at most 256 MiB.
 const _: () = assert!(16_384 * SHARE_BYTES <= 256 << 20);
 
-/// Maximum number of connections of any endpoint. With this many connections, one in 4096 ids that
-/// an attacker guesses belongs to a connection.
+/// Maximum number of connections of any endpoint. With 2^20 connections, one in 4096 ids that an
+/// attacker guesses belongs to a connection.
 pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
 
 /// Largest window of operations that an end may announce; the protocol sets this limit.
@@ -200,7 +200,7 @@ pub(crate) const READ_DEPTH_MAX: u16 = 4096;
 const NUMBERS_FROM_MIN: u64 = 2048;
 
 /// Default of [`EngineConfig::rest_ns`]. Compressing and expanding a connection takes some
-/// microseconds in total. If the engine compresses and expands a connection after every 10 ms, this
+/// microseconds in total. If the engine compresses and expands a connection once every 10 ms, this
 /// therefore costs less than a thousandth of a processor. The engine never compresses a busy
 /// connection.
 const REST_NS: u64 = 10_000_000;

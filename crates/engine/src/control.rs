@@ -285,9 +285,9 @@ impl Parts<'_> {
         if let LinkEvent::Changed(caps) = event {
             self.on_address_changed(connection, link, &caps);
         }
-        // After this change, an address of the peer may be reachable over this link that was not
-        // reachable before, or a test of the link may fail. Request a search for usable pairs of
-        // link and address.
+        // After this change, the link may reach an address of the peer that it did not reach
+        // before, or a test of the link may fail. Request a search for usable pairs of link and
+        // address.
         if matches!(event, LinkEvent::Changed(_) | LinkEvent::Down) {
             connection.pairs_mut().look();
         }

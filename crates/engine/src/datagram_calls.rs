@@ -168,12 +168,12 @@ impl Engine {
         datagrams.forget_receives(around.counters, port)
     }
 
-    /// Returns the number of datagrams of a port that wait for their links.
+    /// Returns how many datagrams of a port wait for their links.
     pub fn waiting_datagrams_of(&self, port: DatagramPort) -> u32 {
         self.datagrams().map_or(0, |datagrams| datagrams.waiting_of(port))
     }
 
-    /// Returns the number of datagrams of all ports that wait for their links.
+    /// Returns how many datagrams of all ports together wait for their links.
     #[inline]
     pub fn waiting_datagrams(&self) -> usize {
         self.datagrams().map_or(0, Datagrams::waiting)

@@ -49,7 +49,7 @@ struct Port {
     send: Arc<CompletionQueue>,
     receive: Arc<CompletionQueue>,
     receives: Receives,
-    /// Number of datagrams of this port that wait for their links.
+    /// Number of datagrams that this port has posted and that still wait for their links.
     waiting: u32,
     /// Datagrams for this port that wait for a receive, oldest first.
     kept: VecDeque<Kept>,
@@ -131,7 +131,7 @@ impl Datagrams {
         self.waiting_count
     }
 
-    /// Returns the number of datagrams of a port that wait to be sent; 0 if the port is closed.
+    /// Returns how many datagrams of a port wait to be sent; 0 if the port is closed.
     #[inline]
     pub(crate) fn waiting_of(&self, port: DatagramPort) -> u32 {
         let open = self.ports.get(&port.number).filter(|open| open.name == port);

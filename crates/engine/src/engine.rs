@@ -533,8 +533,8 @@ impl Engine {
             (Some(index), None) => {
                 self.connections.at(index).is_some_and(|connection| !connection.is_urgent(now))
             }
-            // If two or more connections are ready, searching them would cost more time than the
-            // caller saves.
+            // If two or more connections are ready, do not check each of them. This would cost more
+            // time than the caller saves by calling `poll_transmit` later.
             (Some(_), Some(_)) => false,
         };
         let is_quiet = is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0;
@@ -547,7 +547,7 @@ impl Engine {
         self.datagrams.as_ref().is_some_and(|datagrams| !datagrams.is_empty())
     }
 
-    /// Returns the datagrams, if any port or datagram exists.
+    /// Returns the state of datagrams; `None` if no port and no datagram exists.
     #[inline]
     pub(crate) fn datagrams(&self) -> Option<&Datagrams> {
         self.datagrams.as_deref()
@@ -681,8 +681,7 @@ impl Engine {
         self.pools.in_use()
     }
 
-    /// Returns the number of answers to reads and atomics of peers that this endpoint has begun to
-    /// send.
+    /// Returns how many answers to reads and atomics of peers this endpoint has begun to send.
     pub const fn answers_begun(&self) -> u64 {
         self.pools.answers_begun()
     }

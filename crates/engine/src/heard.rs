@@ -8,15 +8,15 @@ pub(crate) enum Heard {
     /// No frame has arrived.
     #[default]
     Never,
-    /// Frames arrived only before this end reused the index. The peer may not know that the earlier
-    /// link was removed.
+    /// Frames arrived only on an earlier link with this index. The peer may not know that the
+    /// earlier link was removed.
     Before,
     /// A frame has arrived on the link that now has the index.
     Here,
 }
 
 impl Heard {
-    /// Returns the state after this end reuses the index.
+    /// Returns the state of a link index after this end uses the index for another link.
     pub(crate) const fn renewed(self) -> Self {
         match self {
             Self::Never => Self::Never,

@@ -19,9 +19,9 @@ pub(crate) struct Joining {
     failed: Vec<(LinkId, PeerAddr)>,
     /// Links (by bit) that the application has excluded from this connection.
     unwanted: u16,
-    /// Number of consecutive rounds that did not find a pair.
+    /// Number of consecutive rounds of trials that did not find a pair.
     rounds: u8,
-    /// When the next round begins; `None` while a round runs.
+    /// When the next round of trials begins; `None` while a round runs.
     again_at: Option<Instant>,
     /// If all link indices are in use: the time at which an index becomes free for the next trial.
     /// Otherwise `None`.
@@ -105,7 +105,7 @@ impl Joining {
     }
 
     /// Records that the application wants this link, or that the link was attached to the endpoint.
-    /// A new round begins.
+    /// A new round of trials begins.
     pub(crate) fn welcome(&mut self, link: LinkId) {
         self.unwanted &= !(1 << link.0);
         self.failed.retain(|&(failed, _)| failed != link);
@@ -133,13 +133,13 @@ impl Joining {
         self.failed.push(pair);
     }
 
-    /// Adds an address of the peer. A new round begins.
+    /// Adds an address of the peer. A new round of trials begins.
     pub(crate) fn learn_again(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
         self.learn(address, is_used);
         self.refresh();
     }
 
-    /// Begins the next round, if it is due.
+    /// Begins the next round of trials, if it is due.
     pub(crate) fn go_on(&mut self, now: Instant) {
         if self.again_at.is_some_and(|at| at <= now) {
             self.again_at = None;
@@ -279,7 +279,7 @@ const ROUND_PAUSE_NS: u64 = 1_000_000_000;
 /// Longest pause between rounds, in nanoseconds. With this pause, the trials of a pair cost eight
 /// small frames a minute.
 const ROUND_PAUSE_NS_MAX: u64 = 60_000_000_000;
-/// Number of rounds after which the pause does not grow any more.
+/// Number of rounds of trials after which the pause between rounds does not grow any more.
 const ROUNDS_MAX: u8 = 6;
 
 #[cfg(test)]

@@ -25,7 +25,8 @@ impl Parts<'_> {
     #[cold]
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
         // If a link does not work, the peer may not know that link, even if the peer answers on
-        // other links. In that case, this connection must ask.
+        // other links. In that case, this connection must ask for itself and must not rely on the
+        // questions of other connections.
         let is_doubtful = |path: &Path| path.is_settled() && !path.may_carry_data();
         let is_doubtful = connection.paths().iter().any(is_doubtful);
         if !is_doubtful && self.others_ask(now, connection) {

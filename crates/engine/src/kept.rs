@@ -93,7 +93,7 @@ const PORT_KEPT_BYTES_MAX: usize = 256 << 10;
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// How long a datagram waits for a receive, in nanoseconds. Within this time, a program that polls
-/// gets a processor even if the machine has work for ten times as many processors as it has.
+/// gets a processor even if ten times as many threads as processors want to run.
 const DATAGRAM_KEPT_NS: u64 = 1_000_000_000;
 
 /// Maximum number of buffers that the storage keeps for reuse. Each buffer has at most 4 KiB.

@@ -28,9 +28,9 @@ pub(crate) struct LinkSet {
 pub(crate) struct Retired {
     /// When the link was removed.
     pub(crate) at: Instant,
-    /// Whether the peer does not know the link, or has itself replaced the link by another link
-    /// under this index. In both cases, neither end reports anything about the removed link, and no
-    /// late frame of the removed link can be confused with a frame of a later link.
+    /// True if the peer does not know the link, or if the peer has itself replaced the link by
+    /// another link under this index. In both cases, neither end reports anything about the removed
+    /// link, and no late frame of the removed link can be confused with a frame of a later link.
     pub(crate) is_unnoticed: bool,
     pub(crate) path: Path,
 }
@@ -170,7 +170,7 @@ impl LinkSet {
     }
 
     /// Returns whether this pair (a link of this end and an address of the peer) belonged to a
-    /// removed link of the connection on which the peer had answered.
+    /// removed link. Only removed links on which the peer had answered count.
     pub(crate) fn was_link(&self, pair: (LinkId, PeerAddr)) -> bool {
         self.former.contains(&pair)
     }

@@ -109,8 +109,8 @@ impl Liveness {
     }
 
     //= protocol.md: silence.3, compare.1
-    /// Returns whether to ask the peer now: because the peer was silent for `keep_alive_ns`, or
-    /// because a link may have failed.
+    /// Returns true if this end must ask the peer now. The reason is that the peer was silent for
+    /// `keep_alive_ns`, or that a link may have failed.
     pub(crate) fn poll_question(
         &mut self,
         now: Instant,

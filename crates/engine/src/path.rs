@@ -471,7 +471,7 @@ impl Path {
         self.pending.on_sent(messages, of_links, is_acknowledged);
     }
 
-    /// Returns whether the window has room for a full frame, or the link may send a probe.
+    /// Returns true if the window has room for a full frame, or if the link may send a probe.
     #[inline]
     pub(crate) fn has_room(&self, now: Instant) -> bool {
         self.sending.has_room(now)
@@ -850,8 +850,8 @@ impl Path {
     }
 
     /// Handles the discovery, by another connection, that nothing listens at the address. Returns
-    /// whether this is new for the link. Ignores the discovery if the peer sent something on this
-    /// link while the other connection asked.
+    /// true if the discovery is new for this link. Ignores the discovery if the peer sent something
+    /// on this link while the other connection asked.
     pub(crate) fn on_no_listener_found(&mut self, now: Instant) -> bool {
         let is_heard = self.heard_at.after_ns(2 * QUESTION_NS) > now;
         let is_news = !is_heard && !self.refusals.have_failed();
@@ -984,16 +984,16 @@ pub(crate) struct Probe {
     pub(crate) may_be_size: bool,
 }
 
-/// Limit for an address that is not validated: the bytes sent to the address are at most this many
-/// times the bytes received from it.
+/// Limit for an address that is not validated: the bytes sent to it are at most this factor times
+/// the bytes received from it.
 const UNPROVEN_FACTOR: u64 = 3;
 
-/// A Reset or a report counts only if it names one of this many latest packets. A host that names
-/// one of them has seen the packet, because a guess of a 32-bit number almost never succeeds.
+/// Number of latest packets that a Reset or a report must name to count. A host that names such a
+/// packet has seen it, because a guess of a 32-bit number almost never succeeds.
 const RESET_PACKETS_MAX: u32 = 4096;
 
-/// If a link that carries no data is silent for this long, in nanoseconds, the peer may have reused
-/// the link index. Five challenges fit in this time.
+/// Silence on a link without data, in nanoseconds, after which the peer may have reused the link
+/// index. Five challenges fit in this time.
 const STALE_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

@@ -155,10 +155,11 @@ impl Pending {
         self.reports += is_acknowledged as u16;
         let Some(addresses) = of_links else { return };
         self.statuses = 0;
-        // If the frame contains no addresses, all links in `self.addresses` are now detached.
+        // The frame contains no addresses only if all links in `self.addresses` are now detached.
         self.addresses = if addresses == 0 { 0 } else { self.addresses & !addresses };
         if self.addresses != 0 {
-            // The remaining addresses go into another frame with the same question.
+            // The addresses that did not fit into this frame go into another frame, which asks the
+            // same question.
             self.messages |= messages & LINKS;
         }
     }

@@ -37,9 +37,9 @@ impl Questions {
     }
 }
 
-/// Maximum number of questions for reports of deliveries and credits that the endpoint sends per
-/// second. A question and its answer together take 10 µs of processor time at each end, so 2000
-/// questions take 2 % of a processor.
+/// Maximum number of questions that the endpoint sends per second. A question asks a peer for a
+/// report of deliveries and credits. A question and its answer together take 10 µs of processor
+/// time at each end, so 2000 questions take 2 % of a processor.
 const NEWS_PER_S: u32 = 2000;
 
 /// Maximum number of questions for reports of deliveries and credits in one burst. A burst occurs
@@ -50,7 +50,7 @@ const NEWS_AT_ONCE: u32 = 256;
 /// peer had no receive for them. Each message takes up to 16 frames.
 const TRIES_PER_S: u32 = 500;
 
-/// Maximum number of messages in one burst that the endpoint retransmits without a Ready.
+/// Maximum number of messages that the endpoint retransmits in one burst without a Ready.
 const TRIES_AT_ONCE: u32 = 64;
 
 /// How long a connection waits before its next attempt if a limit is exhausted, in nanoseconds.
@@ -63,8 +63,8 @@ mod tests {
     //= protocol.md: news.3
     #[test]
     fn a_few_that_wait_ask_as_often_as_they_like_and_thousands_in_turn() {
-        // Each case has a number of waiting connections, each of which asks every 20 ms, and states
-        // whether the limits allow all questions for 10 s.
+        // Each case has a number of connections that wait, and each connection asks every 20 ms.
+        // The second value says whether the limits allow all their questions for 10 s.
         for (connections, all_are_asked) in [(1, true), (30, true), (4000, false)] {
             let mut questions = Questions::new();
             let mut due = vec![Instant(0); connections];

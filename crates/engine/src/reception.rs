@@ -33,7 +33,7 @@ pub(crate) struct Reception {
     confirm_ns: u64,
     answers: RateLimiter,
     resets: RateLimiter,
-    /// Limits how often this end handles a report of the network that quotes no frame of this end.
+    /// Limits how often this end handles reports of the network that quote no frame of this end.
     /// Each such report visits every connection.
     hearsay: RateLimiter,
 }
@@ -216,8 +216,8 @@ impl Reception {
         self.resets.allow(now)
     }
 
-    /// Returns whether this end may now handle a report of the network that quotes no frame of this
-    /// end.
+    /// Returns whether this end may now handle a network report in which no frame of this end is
+    /// quoted.
     pub(crate) fn may_heed_hearsay(&mut self, now: Instant) -> bool {
         self.hearsay.allow(now)
     }

@@ -56,7 +56,8 @@ impl Refusals {
         *self = Self { count: QUESTIONS + 1, ..Self::NONE };
     }
 
-    /// Returns whether to ask now. The question will be the packet with number `next`.
+    /// Returns whether to ask the refusing address now. The question will be the packet with number
+    /// `next`.
     pub(crate) fn poll_question(&mut self, now: Instant, next: PacketNumber) -> bool {
         if now < self.ask_at {
             return false;

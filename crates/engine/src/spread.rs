@@ -248,7 +248,7 @@ impl Parts<'_> {
     ) -> Sent {
         let mut outcome = Sent::Nothing;
         let nothing_left = !connection.outbound().wants_to_send();
-        // A link may still have room: because the scheduler gave it no more frames, or because it
+        // A link may still have room, because the scheduler gave it no more frames, or because it
         // had its full share. The number of frames that such a link delivers shows only how many
         // frames it was given, and not its rate.
         //
@@ -313,8 +313,8 @@ fn turn_ns(paths: &[Path]) -> u64 {
 /// 1 Gb/s, and some margin.
 const TURN_NS_MAX: u64 = 100_000;
 
-/// If two round trips differ by more than this time, in nanoseconds, one of them counts as much
-/// longer. Each link then gets `RUN_FRAMES` consecutive frames.
+/// Difference of two round trips, in nanoseconds, above which the longer one counts as much longer.
+/// Each link then gets `RUN_FRAMES` consecutive frames.
 const LONGER_NS: u64 = 1_000_000;
 const RUN_FRAMES: u32 = 4;
 

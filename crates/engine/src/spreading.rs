@@ -8,7 +8,8 @@ use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulerState, SchedulingPol
 pub(crate) struct Spreading {
     /// The scheduler. Only a connection with several links has a scheduler.
     scheduler: Option<Box<SchedulerState>>,
-    /// Time at which to check again whether a link should get data that it left to better links.
+    /// Time at which to check again whether a link should get data now, after the scheduler has
+    /// left the data to better links.
     again_at: Instant,
     /// The position of the link that got the newest data frame, and the time at which that frame
     /// should arrive. The position is [`LINKS_MAX`] if that link was removed. The time does not
@@ -51,8 +52,8 @@ impl Spreading {
         }
     }
 
-    /// Returns the time at which to check again whether a link should get data that it left to
-    /// better links.
+    /// Returns the time at which to check again whether a link should get data now, after the
+    /// scheduler has left the data to better links.
     #[inline]
     pub(crate) const fn again_at(&self) -> Instant {
         self.again_at
@@ -120,8 +121,8 @@ impl Spreading {
     }
 }
 
-/// Number of frames after which [`Spreading::falls_together`] may return true again, once it has
-/// returned true.
+/// After [`Spreading::falls_together`] has returned true, it returns false for this number of
+/// frames.
 const STEP_FRAMES: u32 = 32;
 
 #[cfg(test)]

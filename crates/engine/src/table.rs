@@ -151,7 +151,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns whether a connection with this handle exists, in the table or taken out of it.
+    /// Returns whether a connection with this handle exists. The connection may be taken out of the
+    /// table.
     pub(crate) fn has(&self, handle: ConnectionHandle) -> bool {
         let slot = self.slots.get(handle.index as usize);
         slot.is_some_and(|slot| slot.generation == handle.generation)

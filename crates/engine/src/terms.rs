@@ -182,7 +182,7 @@ impl OwnTerms {
     }
 
     /// Records that the peer has answered the question that this connection asked on behalf of all
-    /// connections, if it asked one. Returns whether it had asked.
+    /// connections, if this connection asked one. Returns whether this connection had asked.
     #[inline]
     pub(crate) const fn take_asking_for_all(&mut self) -> bool {
         core::mem::replace(&mut self.asks_for_all, false)

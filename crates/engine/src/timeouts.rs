@@ -240,7 +240,8 @@ impl Parts<'_> {
         let (paths, outbound) = connection.paths_and_outbound();
         let path = &mut paths[position];
         let Some(probe) = path.probe(now) else { return };
-        // If the size of the frames may be the cause, the link does not become suspect.
+        // If the size of the frames may be the cause of the timeout, the link does not become
+        // suspect.
         let others_progress = others_progress && !probe.may_be_size;
         if let Some(carried) = probe.data {
             outbound.on_returned(self.pools, carried);

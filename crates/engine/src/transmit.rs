@@ -174,8 +174,9 @@ impl Parts<'_> {
         }
         match connection.silent_since(now, self.config) {
             Some(since) => connection.liveness_mut().on_waiting(since),
-            // This end waits for nothing any more, even though it got no answer, for instance
-            // because a probe of the path MTU was lost.
+            // This end waits for nothing any more, and the peer sent no answer. This happens, for
+            // instance, if this end waited only for the answer to a probe of the path MTU, and the
+            // probe was lost.
             None => connection.liveness_mut().on_progress(None),
         }
         if sent { served } else { Served::Blocked }
@@ -410,7 +411,7 @@ fn only_position(connection: &Connection) -> Option<usize> {
 }
 
 //= protocol.md: amplify.6, state.5
-/// Returns whether the window of a link has room for a full frame, or the link may send a probe.
+/// Returns true if the window of a link has room for a full frame, or if the link may send a probe.
 #[inline]
 pub(crate) fn may_send(now: Instant, path: &Path) -> bool {
     path.has_room(now)

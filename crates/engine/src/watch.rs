@@ -74,7 +74,7 @@ impl Watch {
         self.places.entry(place).or_default().asked_at.get_or_insert(now);
     }
 
-    /// Records that the peer of a connection that asked at `place` has answered.
+    /// Records that the peer at `place` has answered the question of a connection.
     pub(crate) fn on_answered(&mut self, now: Instant, place: PeerLink) {
         if let Some(watched) = self.places.get_mut(&place) {
             *watched = Watched { asked_at: None, answered_at: Some(now) };

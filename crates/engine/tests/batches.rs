@@ -65,8 +65,8 @@ fn the_end_of_an_operation_does_not_divide_what_an_offloading_driver_sends_at_on
     // Gb/s. On still slower hosts, batches are always short.
     for gigabits in [20, 40, 80, 160] {
         let messages = driver_messages(gigabits * 1_000_000_000);
-        // Without deferred ends of operations, there are 2.3 to 2.9 messages for 44 frames. With
-        // deferred ends, there are 1.5 to 2.1.
+        // If the sender did not defer the ends of operations, 44 frames would need 2.3 to 2.9
+        // driver messages. If it defers them, 44 frames need 1.5 to 2.1 driver messages.
         assert!(messages < 2.2, "{gigabits} Gb/s: {messages:.2} messages for 44 frames");
     }
 }

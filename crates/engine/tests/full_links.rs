@@ -137,8 +137,8 @@ struct Star {
     hosts: Vec<Host>,
     /// Frames in flight, each with its receiver and its sender. They arrive in the next turn.
     wire: VecDeque<(usize, usize, Vec<u8>)>,
-    /// Decides how many of the frames for a host the driver of the first host accepts. The
-    /// arguments are the host and the number of frames.
+    /// Returns how many frames of a batch the driver of the first host accepts. The arguments are
+    /// the receiving host and the number of frames in the batch.
     take: Box<dyn FnMut(usize, usize) -> usize>,
     /// Number of frames that the first host sent to each host.
     sent: Vec<u64>,

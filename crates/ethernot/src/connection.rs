@@ -66,9 +66,10 @@ pub struct OperationOptions {
     pub fence_after: bool,
     /// The order of this operation's bytes: relaxed or strict.
     pub order: Order,
-    /// Whether this endpoint queues a completion when the operation succeeds or fails. Posting
-    /// reserves an entry of the queue for this completion. Without this flag, a failure queues a
-    /// completion only if the queue has room. The handle reports the failure in any case.
+    /// Whether this endpoint queues a completion when the operation ends, with success or with a
+    /// failure. Posting reserves an entry of the queue for this completion. Without this flag, a
+    /// failure queues a completion only if the queue has room. The handle reports the failure in
+    /// any case.
     pub signalled: bool,
     /// Whether the peer is notified of a write, by a completion in the peer's queue. The completion
     /// contains `immediate`, or 0 if there is no immediate. A message always queues a completion at

@@ -104,10 +104,11 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets whether links that were made from names or by default follow their interfaces. They do
-    /// if this method is not called. The endpoint then adds a link when an interface appears or
-    /// returns, and removes the link when the interface disappears. The endpoint also adds the link
-    /// to its connections, and removes the link from them.
+    /// Sets whether links that were made from names or by default follow their interfaces. By
+    /// default, these links follow their interfaces. An endpoint whose links follow their
+    /// interfaces adds a link when an interface appears or returns, and removes the link when the
+    /// interface disappears. The endpoint also adds the link to its connections, and removes the
+    /// link from them.
     pub fn follow_interfaces(mut self, wanted: bool) -> Self {
         self.is_fixed = !wanted;
         self

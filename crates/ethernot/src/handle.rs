@@ -44,7 +44,7 @@ impl OperationHandle {
         self.connection.endpoint.runtime.status().status(self.slot)
     }
 
-    /// Returns whether the operation is complete or has failed.
+    /// Returns whether the operation has ended, with success or with a failure.
     #[inline]
     pub fn is_done(&self) -> bool {
         !matches!(self.status(), OperationStatus::Pending { .. })

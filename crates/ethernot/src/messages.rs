@@ -60,8 +60,7 @@ impl Connection {
     }
 
     /// Posts a receive for one message of at most `length` bytes, like [`Connection::receive`]. The
-    /// library allocates the memory. It frees the memory when both the handle and the message are
-    /// dropped.
+    /// library allocates the memory, and frees it when both the handle and the message are dropped.
     ///
     /// # Errors
     /// Returns the errors of [`Connection::receive`], and [`PostError::Register`] if no more

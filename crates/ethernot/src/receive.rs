@@ -163,8 +163,8 @@ impl Connection {
             give_back(status, asking);
             return Err(error);
         }
-        // Release the slot of the question. It is not needed, because the answer also shows that
-        // the question has arrived.
+        // Release the slot of the question. The slot is not needed, because the answer also shows
+        // that the question has arrived.
         status.release(asking);
         Ok(ReceiveHandle::new(inner, place, false))
     }
@@ -198,7 +198,7 @@ impl ReceiveHandle {
         Self { connection, place, is_kept, is_seen, spin_budget }
     }
 
-    /// Returns whether the message has arrived or the receive has failed.
+    /// Returns whether the receive has ended: its message has arrived, or the receive has failed.
     #[inline]
     pub fn is_done(&self) -> bool {
         let status = self.connection.endpoint.runtime.status().status(self.place.slot);

@@ -24,9 +24,9 @@ use super::ports::{Claim, Heard, ManagedHost};
 /// A communication identifier (`rdma_cm_id`).
 ///
 /// Several threads may use the same id. A thread that holds the id's lock must not call the wire,
-/// the code that carries requests and connections. A thread of the wire also calls ids, and such a
-/// call takes the id's lock. So if a thread called the wire with the lock held, it could deadlock
-/// with a thread of the wire.
+/// the transport that carries requests and connections. A thread of the wire also calls ids, and
+/// such a call takes the id's lock. So if a thread called the wire with the lock held, it could
+/// deadlock with a thread of the wire.
 pub struct Id {
     this: Weak<Self>,
     host: Arc<ManagedHost>,
@@ -37,8 +37,8 @@ pub struct Id {
     inner: Mutex<Inner>,
     /// The exchange of the request that this id has sent or received. A thread that sends a request
     /// holds this lock until it has stored the exchange. A thread of the program that handles the
-    /// answer waits for this lock, and so finds the exchange. Calls from the wire never take this
-    /// lock.
+    /// answer waits for this lock, and so finds the exchange. Calls from the wire (the transport)
+    /// never take this lock.
     exchange: Mutex<Option<Arc<dyn Exchange>>>,
     /// Value that the C API stores with this object.
     pub user: AtomicUsize,
@@ -315,7 +315,7 @@ impl Id {
         channel.push(event);
     }
 
-    /// Queues an event of this id that has no parameters.
+    /// Queues an event without parameters for this id.
     fn report_kind(&self, kind: EventKind, status: i32) {
         if let Some(this) = self.this.upgrade() {
             self.report(Event::of(this, kind, status));

@@ -1,5 +1,5 @@
-//! Traits that a wire implements for the connection manager. A wire is the code that carries the
-//! requests of ids and the work of queue pairs.
+//! Traits that a wire implements for the connection manager. A wire is the transport protocol that
+//! carries the requests of ids and the work of queue pairs, such as the edge protocol.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -15,7 +15,7 @@ use super::port_space::PortSpace;
 pub struct ManagedDevice {
     /// The device.
     pub device: Arc<Device>,
-    /// The wire of this device, which carries the requests of ids.
+    /// The wire of this device: the transport that carries the requests of ids.
     pub manager: Arc<dyn ConnectionManager>,
 }
 
@@ -27,10 +27,10 @@ impl fmt::Debug for ManagedDevice {
 
 /// Carries requests and answers between ids of this device and ids of other devices.
 ///
-/// A connection of the wire (the code that implements this trait) carries the exchange of a request
-/// and its answer. If both ids already have their queue pairs during the exchange, the queue pairs
-/// take over this connection. Otherwise the queue pairs are connected separately, with the
-/// parameters from the exchange.
+/// A connection of the wire (the transport that implements this trait) carries the exchange of a
+/// request and its answer. If both ids already have their queue pairs during the exchange, the
+/// queue pairs take over this connection. Otherwise the queue pairs are connected separately, with
+/// the parameters from the exchange.
 ///
 /// No function of this trait waits for a peer. Before a function returns, any thread inside the
 /// wire may call a [`Listener`] or [`Caller`]. The called object must not call the wire.
@@ -38,9 +38,9 @@ pub trait ConnectionManager: Send + Sync {
     /// Passes requests for a port to `listener` until the returned object is dropped. An
     /// unspecified address stands for all addresses of the device.
     ///
-    /// `claimed` is the socket that has reserved the port. The wire keeps the socket open until the
-    /// wire itself listens at the port. If the wire closed the socket earlier, a peer that connects
-    /// at that moment would get the answer that no program listens.
+    /// `claimed` is the socket that has reserved the port. The wire (the transport) keeps the
+    /// socket open until the wire itself listens at the port. If the wire closed the socket
+    /// earlier, a peer that connects at that moment would get the answer that no program listens.
     ///
     /// # Errors
     /// * Returns [`Error::System`] with `EADDRINUSE` if another id listens at the address.
@@ -58,7 +58,8 @@ pub trait ConnectionManager: Send + Sync {
     /// that does not support this removes the offer from the request.
     ///
     /// # Errors
-    /// Returns the error of the wire if there is no route, or if too many requests are pending.
+    /// Returns the error of the wire (the transport) if there is no route, or if too many requests
+    /// are pending.
     fn connect(
         &self,
         from: Gid,
@@ -72,8 +73,8 @@ pub trait ConnectionManager: Send + Sync {
     fn has_address(&self, address: IpAddr) -> bool;
 }
 
-/// A listening port. The wire accepts requests until this object is dropped. After that,
-/// established connections stay open.
+/// A listening port. The wire (the transport) accepts requests until this object is dropped. After
+/// that, established connections stay open.
 pub trait Listening: Send + Sync {}
 
 /// A request and its outcome, at the requester or at the responder. Dropping this object aborts the
@@ -83,21 +84,21 @@ pub trait Exchange: Send + Sync {
     /// both the request and the reply offer this.
     ///
     /// # Errors
-    /// Returns the error of the wire if the peer has withdrawn the request.
+    /// Returns the error of the wire (the transport) if the peer has withdrawn the request.
     fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error>;
 
     /// Passes the connection to the requester's queue pair, which is in RTS. If the connection has
     /// already ended, the queue pair fails with the reason for the end.
     ///
     /// # Errors
-    /// Returns the error of the wire if the device is closed.
+    /// Returns the error of the wire (the transport) if the device is closed.
     fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error>;
 
     /// Rejects a request from the peer. Also rejects an established connection that the program
     /// does not want.
     ///
     /// # Errors
-    /// Returns the error of the wire if the peer has withdrawn the request.
+    /// Returns the error of the wire (the transport) if the peer has withdrawn the request.
     fn reject(&self, refusal: &Refusal) -> Result<(), Error>;
 
     /// Ends the exchange in any state, and notifies the peer that the connection has ended. If a
@@ -108,8 +109,8 @@ pub trait Exchange: Send + Sync {
 
 /// Receives connection requests.
 pub trait Listener: Send + Sync {
-    /// Handles a request from a peer. Returns the object that the wire notifies of the outcome. The
-    /// GID of the peer in `request` is the source address of the request.
+    /// Handles a request from a peer. Returns the object that the wire (the transport) notifies of
+    /// the outcome. The GID of the peer in `request` is the source address of the request.
     ///
     /// # Errors
     /// Returns the rejection that the wire sends to the peer.

@@ -22,8 +22,8 @@ pub struct ManagedHost {
 
 #[derive(Debug, Default)]
 struct Claimed {
-    /// Socket that reserves the port. `None` while an id listens at the port, because the wire then
-    /// holds the port.
+    /// Socket that reserves the port. `None` while an id listens at the port, because the wire (the
+    /// transport) then holds the port.
     socket: Option<UdpSocket>,
     /// Port space of each id that uses the port.
     users: Vec<PortSpace>,
@@ -173,8 +173,8 @@ pub(crate) struct Heard {
 
 impl Drop for Heard {
     fn drop(&mut self) {
-        // Hold the lock while the wire releases the port and this thread reserves it again.
-        // Otherwise another thread could claim the port in between.
+        // Hold the lock while the wire (the transport) releases the port and this thread reserves
+        // it again. Otherwise another thread could claim the port in between.
         let mut claimed = self.host.claimed();
         self.parts.clear();
         if let Some(known) = claimed.get_mut(&self.at) {

@@ -1,4 +1,5 @@
-//! Tests of ids on a wire in memory: which events ids get, in which order, and which calls fail.
+//! Tests of ids on a wire (a transport) in memory: which events ids get, in which order, and which
+//! calls fail.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -30,9 +30,9 @@ pub(crate) const NOT_READY_MAX: u32 = 1 << 16;
 /// receive that is being filled, one for the next message, and two in reserve.
 pub(crate) const LIST_SHARE: u32 = 4;
 
-/// If receives are shared, a peer may send this number of messages after the last delivered
-/// message, whatever the number of posted receives. 256 messages of 4 KiB in flight are enough for
-/// 10 Gb/s and a round trip of 800 µs.
+/// Number of messages that a peer may send after the last delivered message, if the target takes
+/// its receives from a shared queue. The number of posted receives does not change this limit. 256
+/// messages of 4 KiB in flight are enough for 10 Gb/s and a round trip of 800 µs.
 pub(crate) const SHARED_WINDOW: u32 = 256;
 
 /// Maximum number of receives of a shared queue: 16 times the 65 536 that large programs ask for.

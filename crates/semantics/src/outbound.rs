@@ -80,14 +80,14 @@ pub(crate) struct OutOperation {
     length: u32,
     /// Number of bytes that were cut into fragments. Retransmissions do not count.
     sent: u32,
-    /// Whether [`Outbound::next_fragment`] has returned the last fragment, or for a read the
-    /// request.
+    /// Whether [`Outbound::next_fragment`] has returned the last fragment. For a read: whether it
+    /// has returned the request.
     all_sent: bool,
     signalled: bool,
     waits_for_answers: bool,
     /// Number of acknowledged bytes; for a read, number of received bytes.
     progressed: u32,
-    /// Number of bytes in flight of this operation that the peer may have to hold.
+    /// Number of bytes of this operation that are in flight and that the peer may have to hold.
     at_risk: u32,
     immediate: Option<u32>,
     key: RemoteKey,
@@ -285,7 +285,8 @@ impl Outbound {
     /// Returns the errors of [`Operation::check`], and [`PostError`] in these cases:
     ///
     /// * [`PostError::ReadsRefused`] if the peer answers no reads.
-    /// * [`PostError::QueuePairOnly`] if the peer does not support such a request.
+    /// * [`PostError::QueuePairOnly`] if the request is possible only on a queue pair, and the
+    ///   connection is not a queue pair.
     /// * [`PostError::NoOperationLeft`] if no record is free.
     /// * [`PostError::CompletionQueueFull`] if there is no room for the completion.
     pub fn post(

@@ -30,7 +30,7 @@ pub struct Pools {
     /// operation in `incoming`.
     pub(crate) received: Vec<RangeSet>,
     pub(crate) responses: Slab<Response>,
-    /// Number of answers to peers that have begun so far.
+    /// Number of answers that this endpoint has begun to send to peers so far.
     pub(crate) answers_begun: u64,
     pub(crate) reads: Slab<RangeSet>,
     pub(crate) retransmissions: Slab<Retransmission>,
@@ -194,7 +194,7 @@ impl Pools {
     ///
     /// With this rule, a single connection gets half of all records, and two connections get a
     /// third each. Some records always remain for later connections. If a connection needs a record
-    /// to make any progress, the caller grants it without asking.
+    /// to make any progress, the caller grants the record without calling this function.
     pub(crate) const fn grants_another(own: u32, room: u32) -> bool {
         own < room
     }
@@ -349,7 +349,8 @@ impl Pools {
         !self.refilled.is_empty()
     }
 
-    /// Returns the number of answers to reads and atomics of peers that have begun so far.
+    /// Returns how many answers to reads and atomics of peers this endpoint has begun to send so
+    /// far.
     pub const fn answers_begun(&self) -> u64 {
         self.answers_begun
     }

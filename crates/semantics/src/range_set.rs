@@ -3,10 +3,11 @@
 /// Maximum number of disjoint ranges of one operation.
 ///
 /// Frames of one link alternate with frames of other links. If a link falls silent, each of its
-/// frames in flight therefore leaves a gap. Before the sender notices the silence, these are up to
-/// 144 frames that it presumes delivered, and the frames of a short window. If the delays of two
-/// links at 1 Gb/s differ by 2 ms, 170 frames are missing, in groups of 14. If a frame would add
-/// one range too many, the receiver refuses the frame, and the sender retransmits it later.
+/// frames in flight therefore leaves a gap. Until the sender notices the silence, the link can have
+/// up to 144 frames in flight that the sender presumes delivered, and the frames of a short window.
+/// If the delays of two links at 1 Gb/s differ by 2 ms, 170 frames are missing, in groups of 14. If
+/// a frame would add one range too many, the receiver refuses the frame, and the sender retransmits
+/// it later.
 pub(crate) const RANGES_MAX: usize = 168;
 
 /// A sorted set of disjoint, non-adjacent ranges of byte offsets. The set has a fixed size and

@@ -45,8 +45,7 @@ pub struct SharedReceives {
     wanting: AtomicUsize,
     /// Number of receives in `Rare::returned`.
     returned: AtomicUsize,
-    /// If the queue has fewer receives than this limit, the engine reports an event. 0 means no
-    /// event.
+    /// Number of receives below which the engine reports an event. 0 means no event.
     limit: AtomicU32,
     rare: Mutex<Rare>,
 }

@@ -23,7 +23,7 @@ use super::limits::WINDOW;
 use super::ways::Ways;
 use super::work::{locate, locate_all, total};
 
-/// Creates the wire of a datagram queue pair.
+/// Creates the wire (the transport) of a datagram queue pair.
 pub(crate) fn wire(
     instance: &Arc<Instance>,
     queue_pair: &Arc<QueuePair>,
@@ -336,7 +336,7 @@ fn outcome_of(error: DatagramError) -> Outcome {
     }
 }
 
-/// The wire of a datagram queue pair.
+/// The wire (the transport) of a datagram queue pair.
 struct DatagramWire {
     instance: Arc<Instance>,
     source: Arc<DatagramSource>,

@@ -24,8 +24,8 @@ pub(crate) const READ_DEPTH: u8 = 128;
 /// Maximum number of protection domains.
 pub(crate) const DOMAINS_MAX: u32 = 1 << 16;
 
-/// Maximum number of sends of a queue pair that the engine has at the same time. Further sends wait
-/// in the queue pair's ring.
+/// Maximum number of sends that the engine has at the same time for one queue pair. Further sends
+/// wait in the queue pair's ring.
 ///
 /// If the peer lacks receives, the maximum is [`semantics::OPERATION_SHARE`] instead, which is the
 /// number of operations that the engine guarantees to every connection.

@@ -83,7 +83,7 @@ struct ManagedEntry {
     question: Option<Box<Question>>,
     /// Parameters of the peer's queue pair, if the peer is the requester.
     peer: Option<End>,
-    /// Whether a queue pair takes over the connection or has taken it over.
+    /// True if a queue pair takes over the connection, or has already taken it over.
     is_given: bool,
     /// Whether the id has requested the end of the connection.
     wants_end: bool,
@@ -890,8 +890,8 @@ fn redirect_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr>
     ips
 }
 
-/// Returns the address to which a redirect port redirects: the slot's port at the same IP address.
-/// If no link has that IP address, returns the address of another link, if there is one.
+/// Returns the address to which a redirect port redirects: the slot's UDP port at the same IP
+/// address. If no link has that IP address, returns the address of another link, if there is one.
 fn moved_to(redirect_port: IpAddr, links: &[SocketAddr]) -> Option<SocketAddr> {
     let alike = || links.iter().filter(|link| link.is_ipv4() == redirect_port.is_ipv4());
     if let Some(same) = alike().find(|link| link.ip() == redirect_port) {

@@ -131,7 +131,7 @@ impl QueuePairSource {
         !is_outstanding || now.since_ns(handed_at) >= LINGER_NS
     }
 
-    /// Requests a notification of the queue pair as soon as no send is in flight.
+    /// Requests that the queue pair is notified as soon as no send is in flight.
     pub(crate) fn drain(&self) {
         self.draining.begin();
     }

@@ -1,4 +1,5 @@
-//! The wire of a reliable or unreliable connection.
+//! The wire of a queue pair with a reliable or unreliable connection: the edge protocol carries its
+//! work.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::connection_table::ConnectionTable;
 use super::instance::Instance;
 use super::source::QueuePairSource;
 
-/// The wire of a connected queue pair.
+/// The wire (the transport) of a connected queue pair.
 pub(crate) struct ConnectedWire {
     instance: Arc<Instance>,
     source: Arc<QueuePairSource>,

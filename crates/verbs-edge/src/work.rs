@@ -324,8 +324,8 @@ pub(super) fn locate(
     Ok(Piece { region, offset, length })
 }
 
-/// Returns the error with which a work request completes that the engine has rejected. Returns
-/// `None` if the request itself is not the cause of the rejection.
+/// Returns the error for the completion of a work request that the engine has rejected because of
+/// `error`. Returns `None` if the request itself is not the cause of the rejection.
 const fn fault_of(error: PostError) -> Option<OperationError> {
     match error {
         PostError::LocalAccess(_) => Some(OperationError::LocalAccess),

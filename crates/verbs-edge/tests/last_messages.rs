@@ -24,7 +24,8 @@ const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 /// in an ordinary run of the tests.
 const MESSAGES: usize = 50;
 
-/// Number of messages for each test and each of [`LINKS`] in `xtask acceptance faults`.
+/// Number of messages for each test (each way to end a queue pair or process) and each of [`LINKS`]
+/// in `xtask acceptance faults`.
 const MESSAGES_MANY: usize = 1000;
 
 #[test]

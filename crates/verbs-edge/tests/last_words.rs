@@ -19,8 +19,9 @@ const MESSAGES: u64 = 8;
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
-/// Checks that the messages arrive that a queue pair sends right before `end`. The receiving queue
-/// pair is ready before the other queue pair sends, because network adapters require this too.
+/// A queue pair sends messages and calls `end` right after them. Checks that the messages arrive.
+/// The receiving queue pair is ready before the other queue pair sends, because network adapters
+/// require this too.
 fn last_messages_arrive(end: fn(&End)) {
     const ROUNDS: usize = 20;
     for links in LINKS {

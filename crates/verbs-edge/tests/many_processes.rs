@@ -53,8 +53,8 @@ fn start(index: usize, count: usize) -> Child {
         .expect("a copy of this test")
 }
 
-/// Runs one of the processes. Its queue pair number i connects to process i, which may be the same
-/// process.
+/// Runs one of the processes. Of the queue pairs of this process, the i-th connects to process i,
+/// which may be this process itself.
 fn be_one(argument: &str) {
     let (index, count) = argument.split_once(' ').expect("two numbers");
     let (index, count): (usize, usize) =

@@ -269,7 +269,7 @@ fn windows_open_and_shut_in_turn_and_a_message_shuts_one() {
     one.post(2, write(key), &[here.piece(0, 16)]);
     one.succeed(2);
     assert_eq!(there.bytes(520, 16), b"through a window");
-    // The peer invalidates the window with a send with invalidate.
+    // The peer invalidates the window by a send with invalidate.
     other.receive(3, &[there.piece(0, 64)]);
     one.post(4, SendOpcode::SendInvalidate { key }, &[here.piece(0, 4)]);
     one.succeed(4);

@@ -133,8 +133,8 @@ pub struct PortCounters {
     /// Number of received frames that a link dropped, because the frame was truncated or damaged,
     /// or because no buffer was free.
     pub receive_errors: u64,
-    /// Further counters of the wire (the code that carries the work): names and values. Programs
-    /// see them as hardware counters of the port.
+    /// Further counters of the wire (the transport that carries the work): names and values.
+    /// Programs see them as hardware counters of the port.
     pub hardware: Vec<(&'static str, u64)>,
 }
 

@@ -1,5 +1,6 @@
 //! Verbs: devices, protection domains, memory regions, completion queues and queue pairs, with
-//! their rules. The code that carries the work is called a wire; it implements [`Provider`].
+//! their rules. The transport protocol that carries the work, such as the edge protocol, is called
+//! a wire. It implements [`Provider`].
 //!
 //! The crate `rdma-cm` is the connection manager. `verbs-edge` implements the provider on top of
 //! Ethernot's protocol engine. `libibverbs-abi` is the C ABI for programs.

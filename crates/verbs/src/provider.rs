@@ -1,4 +1,5 @@
-//! Traits that a wire implements. A wire is the code that carries the work requests of queue pairs.
+//! Traits that a wire implements. A wire is the transport protocol that carries the work requests
+//! of queue pairs, such as the edge protocol.
 
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use crate::error::Error;
 use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
 
-/// A device. The wire (the code that carries the work of queue pairs) implements this trait. A
-/// provider starts threads and opens sockets only when a call needs them. If a program only lists
-/// devices, the library therefore starts no threads and opens no sockets.
+/// A device. The wire (the transport protocol that carries the work of queue pairs) implements this
+/// trait. A provider starts threads and opens sockets only when a call needs them. If a program
+/// only lists devices, the library therefore starts no threads and opens no sockets.
 pub trait Provider: Send + Sync {
     /// Returns the limits and abilities of the device.
     fn attributes(&self) -> &DeviceAttributes;
@@ -63,7 +64,7 @@ pub trait Provider: Send + Sync {
     /// Releases a queue pair number.
     fn release_number(&self, number: u32);
 
-    /// Creates the wire of a queue pair that is in RESET.
+    /// Creates the wire (the transport) for a queue pair that is in RESET.
     ///
     /// # Errors
     /// Returns the error of the failed step.
@@ -75,8 +76,8 @@ pub trait Provider: Send + Sync {
 
     /// Arms the limit of a shared queue inside the engine, like [`SharedReceives::arm_limit`].
     /// Returns true if the queue already has fewer receives than `limit`. If it returns false, the
-    /// wire calls [`Registry::on_below_limit`] as soon as the queue has fewer receives than
-    /// `limit`.
+    /// wire (the transport) calls [`Registry::on_below_limit`] as soon as the queue has fewer
+    /// receives than `limit`.
     ///
     /// # Errors
     /// Returns [`Error::NoDevice`] in a forked child.
@@ -108,14 +109,14 @@ pub trait Provider: Send + Sync {
     fn serve_alone(&self);
 }
 
-/// Carries the work of one queue pair from its creation to its destruction. A RESET does not end
-/// the wire.
+/// Carries the work of one queue pair from its creation to its destruction. A RESET of the queue
+/// pair does not end this object.
 ///
-/// When the queue pair is destroyed, it calls [`Wire::close`] and then drops its wire. Until then,
-/// the wire may hold a reference to the queue pair.
+/// When the queue pair is destroyed, it calls [`Wire::close`] and then drops this object. Until
+/// then, this object may hold a reference to the queue pair.
 pub trait Wire: Send + Sync {
-    /// Opens the wire, because the queue pair enters INIT. From now on, datagrams and connection
-    /// requests can arrive.
+    /// Opens the transport for a queue pair, because the queue pair enters INIT. From now on,
+    /// datagrams and connection requests can arrive.
     ///
     /// # Errors
     /// Returns the error of the failed step. The state of the queue pair does not change.
@@ -142,8 +143,8 @@ pub trait Wire: Send + Sync {
     fn receives(&self);
 
     /// Starts draining, because the queue pair is in SQD or SQE. As soon as none of the sends that
-    /// the wire has taken is in flight, the wire calls [`QueuePair::on_drained`], possibly before
-    /// this call returns.
+    /// the wire (the transport) has taken is in flight, the wire calls [`QueuePair::on_drained`],
+    /// possibly before this call returns.
     fn drain(&self);
 
     /// Passes all posted sends to the engine, and transmits each of them once if the links have
@@ -166,7 +167,7 @@ pub trait Wire: Send + Sync {
     fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error>;
 }
 
-/// The reason that the wire reports for the end of a queue pair's connection.
+/// The reason that the wire (the transport) reports for the end of a queue pair's connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
     /// The peer closed the connection. This is not an error on this side.
@@ -186,7 +187,7 @@ pub enum Ending {
     DeviceFailed,
 }
 
-/// Identifies the queue pair of a completion. A wire chooses an owner for each connection and each
-/// datagram port that it creates. The library drops a completion if the registry does not know its
-/// owner.
+/// Identifies the queue pair of a completion. A wire (a transport) chooses an owner for each
+/// connection and each datagram port that it creates. The library drops a completion if the
+/// registry does not know its owner.
 pub type CompletionOwner = Owner;

@@ -213,7 +213,7 @@ impl QueuePair {
     /// * Returns [`Error::Invalid`] if the GID is not a multicast address.
     /// * Returns [`Error::Invalid`] if the queue pair does not carry datagrams.
     /// * Returns [`Error::Invalid`] if the queue pair is to leave a group that it has not joined.
-    /// * Returns the errors of the wire.
+    /// * Returns the errors of the wire, the transport that carries the work of the queue pair.
     pub fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error> {
         self.provider().check()?;
         if self.service != QueuePairType::Datagram || !group.is_group() {

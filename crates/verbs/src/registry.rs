@@ -16,7 +16,7 @@ use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
 /// Finds queue pairs and other objects of verbs by the identifiers that a wire uses for them. A
-/// wire is the code that carries the work of queue pairs.
+/// wire is the transport protocol that carries the work of queue pairs, such as the edge protocol.
 #[derive(Debug, Default)]
 pub struct Registry {
     owners: RwLock<HashMap<u64, Arc<QueuePair>>>,
@@ -34,8 +34,8 @@ impl Registry {
     }
 
     /// Registers `owner` for the queue pair: completions with this owner belong to the queue pair.
-    /// A queue pair may have several owners. The wire must call this function before a completion
-    /// with the owner can arrive.
+    /// A queue pair may have several owners. The wire (the transport) must call this function
+    /// before a completion with the owner can arrive.
     pub fn own(&self, owner: Owner, queue_pair: &Arc<QueuePair>) {
         queue_pair.add_owner(owner);
         write(&self.owners).insert(owner.bits(), Arc::clone(queue_pair));

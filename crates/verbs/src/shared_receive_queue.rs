@@ -30,8 +30,7 @@ pub struct SharedReceiveQueue {
     ids: Box<[AtomicU64]>,
     /// Numbers of the places that contain no receive.
     free: ArrayQueue<u32>,
-    /// As soon as the queue has fewer receives than this limit, it raises an event; 0 means no
-    /// event.
+    /// Number of receives below which the queue raises an event; 0 means no event.
     limit: AtomicU32,
     events: Unacknowledged,
     /// Value that the C API stores with this object.
@@ -45,8 +44,7 @@ pub struct SharedReceiveQuery {
     pub receives: u32,
     /// Maximum number of scatter/gather entries of a receive.
     pub pieces: u32,
-    /// As soon as the queue has fewer receives than this limit, it raises an event; 0 means no
-    /// event.
+    /// Number of receives below which the queue raises an event; 0 means no event.
     pub limit: u32,
 }
 

@@ -43,7 +43,8 @@ fn send(inline: &[u8]) -> SendRequest<'_> {
     }
 }
 
-/// Acts as the wire: takes a send and a receive and completes both.
+/// Acts as the wire (the transport of the queue pair): takes a send and a receive and completes
+/// both.
 fn carry(queue_pair: &QueuePair, queue: &work::CompletionQueue, owner: Owner) {
     let sent = queue_pair.next_send().map(|send| send.sequence()).expect("a send");
     queue_pair.send_taken();

@@ -108,7 +108,7 @@ pub enum Value {
 /// A number with a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Name {
-    /// The number, or the mask of a bit.
+    /// The number that has the name, or the mask of the bit that has the name.
     pub value: u64,
     /// The name.
     pub name: &'static str,

@@ -205,9 +205,9 @@ pub enum Request {
         /// Memory that the window covers; `None` to bind the window to no memory.
         window: Option<Window>,
     },
-    /// Invalidates the key of a memory window of this side that was bound for this connection. The
-    /// invalidation happens after earlier operations have begun and before later operations begin.
-    /// Possible only on queue pairs.
+    /// Invalidates the key of a memory window of this side. The window was bound for this
+    /// connection. The invalidation happens after earlier operations have begun and before later
+    /// operations begin. Possible only on queue pairs.
     Invalidate {
         /// The protection domain of the connection.
         domain: ProtectionDomain,

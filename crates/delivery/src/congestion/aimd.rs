@@ -24,9 +24,10 @@ const MARK_LASTS_ROUNDS: u8 = 8;
 /// of 2.5. The threshold of 16 losses is nearly four deviations above the average.
 const LOSS_EPOCH_PACKETS: u32 = 128;
 
-/// If more than one packet in this many is lost, the losses are not random: the link is overloaded.
-/// The measured rate then gives no lower bound of the window. With such a bound, many senders could
-/// each send at their measured rate and keep a short queue overflowing.
+/// Largest fraction of packets that counts as lost at random: one in this number. If a larger
+/// fraction is lost, the link is overloaded. The measured rate then gives no lower bound of the
+/// window. With such a bound, many senders could each send at their measured rate and keep a short
+/// queue overflowing.
 const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
 
 /// Number of frames that the window of a slow link allows in addition to twice the bandwidth-delay
@@ -34,9 +35,9 @@ const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
 /// Gb/s.
 const SLACK_FRAMES: u32 = 14;
 
-/// The window allows at most as many bytes for the additional frames ([`SLACK_FRAMES`]) as the link
-/// sends in this time, in nanoseconds. But it allows at least the bytes of three bursts. Below 360
-/// Mb/s, the link sends less than three bursts in this time.
+/// Longest time, in nanoseconds, that the link may need to send the additional frames
+/// ([`SLACK_FRAMES`]) of the window. But the window always allows at least the bytes of three
+/// bursts. Below 360 Mb/s, the link sends less than three bursts in this time.
 const SLACK_NS: u64 = 200_000;
 
 /// Maximum number of bytes that the window allows for the time that frames spend in the hosts. If a
@@ -45,14 +46,14 @@ const SLACK_NS: u64 = 200_000;
 /// second-level cache of the receiving processor.
 const HOST_BYTES_MAX: u64 = 256 * 1024;
 
-/// The window allows bytes for the time that frames spend in the hosts, but at most for this time,
-/// in nanoseconds. A longer time means that a host was descheduled, which happens only once in many
-/// round trips. If the window allowed bytes for such a time, a slow link would always have a queue
-/// that takes this long.
+/// Longest time that frames spend in the hosts for which the window allows bytes, in nanoseconds. A
+/// longer time means that a host was descheduled, which happens only once in many round trips. If
+/// the window allowed bytes for such a time, a slow link would always have a queue that takes this
+/// long.
 pub(crate) const HOST_NS_MAX: u64 = 300_000;
 
 /// Upper bound of the bandwidth-delay product, in bytes. No window reaches this bound, because the
-/// records of one link are not enough for this many bytes in flight.
+/// records of one link are not enough for so many bytes in flight.
 const WINDOW_BYTES_MAX: u64 = u32::MAX as u64;
 
 /// Number of round trips with the window at its upper bound, the cap, after which the sender tries
@@ -82,7 +83,7 @@ const CRUISE_ROUNDS: u8 = 32;
 #[derive(Clone, Copy, Debug)]
 pub struct Aimd {
     window: u32,
-    /// While the window is below this number of bytes, it doubles every round trip.
+    /// Size of the window, in bytes, below which the window doubles every round trip.
     threshold: u32,
     frame_bytes: u32,
     /// Number of acknowledged bytes after the window last grew. The window grows by a frame when
@@ -336,7 +337,7 @@ impl CapSearch {
     }
 
     /// Returns the upper bound of the window that applies now, in bytes. `cap` is the computed
-    /// bound. During a trial, also raises the window to the window of the trial.
+    /// bound. During a trial of a larger window, also raises `window` to the window of the trial.
     fn apply(&self, cap: u32, window: &mut u32) -> u32 {
         let cap = cap.max(self.found);
         if self.trial_rounds > 1 {

@@ -3,8 +3,9 @@
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
 use crate::Instant;
 
-/// If the queueing delay exceeds the target, the window shrinks. The reduction is the excess
-/// divided by the round-trip time, times this percentage (Swift, SIGCOMM 2020, β).
+/// Factor for reductions of the window, in percent (Swift, SIGCOMM 2020, β). If the queueing delay
+/// exceeds the target, the window shrinks by this factor times the excess divided by the round-trip
+/// time.
 const BETA_PERCENT: u64 = 80;
 
 /// Largest reduction per round trip, in percent (Swift's `max_mdf`).

@@ -324,7 +324,7 @@ fn rate_of(view: &LinkView) -> u64 {
 }
 
 /// Generates a link twice: with its true values and with estimates. In the estimates, the rate and
-/// the time of the queue are wrong by a factor of 1/4 to 4.
+/// the waiting time in the queue are wrong by a factor of 1/4 to 4.
 fn any_link() -> impl Strategy<Value = (LinkView, LinkView)> {
     let opens = prop_oneof![Just(None), (0_u64..100_000).prop_map(Some)];
     let window = prop_oneof![Just(0_u64), Just(u64::MAX)];

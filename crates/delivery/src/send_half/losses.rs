@@ -78,7 +78,8 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Returns the time at which a ghost is removed: two probe timeouts after the usual round trip.
+    /// Returns the time at which a ghost (the record of a lost packet) is removed: two probe
+    /// timeouts after the usual round trip.
     pub(super) fn ghost_expires(&self, slot: u16) -> Instant {
         let ns = self.rtt.smoothed_ns().saturating_add(2 * self.probe_timeout_ns());
         self.packets.record(slot).sent_at.after_ns(ns)

@@ -5,8 +5,8 @@ use crate::sent_packets::SentPackets;
 use crate::{Pack, Packer, Unpacker};
 
 impl<T: Copy> SendHalf<T> {
-    /// Returns whether no packet is in flight or remembered. Only then may the caller pack the
-    /// half.
+    /// Returns true if no packet is in flight and no lost packet is remembered. Only then may the
+    /// caller pack the half.
     pub const fn is_at_rest(&self) -> bool {
         self.packets.is_at_rest()
     }

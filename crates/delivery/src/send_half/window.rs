@@ -189,7 +189,8 @@ pub const QUANTUM_NS: u64 = 16_000;
 /// an interval adds less than 100 µs of latency to another write during the stream.
 pub const BATCH_NS: u64 = 56_000;
 
-/// The batch is at most the queue divided by this number.
+/// Divisor for the limit of a batch: a batch has at most the bytes in the queue of the link divided
+/// by this number.
 const QUEUE_DIVISOR: u64 = 2;
 
 /// Largest burst, in bytes: the limit of one `sendmsg` with segmentation offload.
@@ -207,6 +208,6 @@ pub const ASK_FRAMES_MAX: u32 = 64;
 /// also covers the frames in flight until the second acknowledgement arrives.
 const AHEAD_FRAMES_MAX: u32 = 144;
 
-/// The frames that are presumed delivered are at most as many as the link carries in this time at
-/// the measured rate, in nanoseconds: 166 frames at 1 Gb/s, 16 frames at 100 Mb/s.
+/// Limit of the frames that are presumed delivered, as the time in nanoseconds that the link takes
+/// to carry them at the measured rate. At 1 Gb/s these are 166 frames, at 100 Mb/s 16 frames.
 const AHEAD_NS_MAX: u64 = 2_000_000;

@@ -39,7 +39,7 @@ use ethernot::{
 
 /// Length of the longest value, in bytes.
 pub(crate) const VALUE_MAX: usize = 96;
-/// Number of consecutive slots that may contain a key.
+/// Number of consecutive slots in which a key may be stored.
 const PROBES: u64 = 8;
 /// Limit of waits. It is far longer than an operation takes while the server is alive.
 pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(20));

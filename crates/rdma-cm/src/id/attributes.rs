@@ -85,8 +85,9 @@ impl Id {
         }
     }
 
-    /// Moves a queue pair to RTR and then to RTS. If `is_met` is true, the wire need not connect
-    /// the queue pair, because the queue pair is already connected or will take over a connection.
+    /// Moves a queue pair to RTR and then to RTS. If `is_met` is true, the wire (the transport)
+    /// need not connect the queue pair, because the queue pair is already connected or will take
+    /// over a connection.
     pub(super) fn pass_to_sending(
         &self,
         queue_pair: &QueuePair,

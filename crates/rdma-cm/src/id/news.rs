@@ -1,5 +1,6 @@
-//! Handles the reports of the wire, the code that carries requests and connections. Each report
-//! becomes an event. Some events require further steps, which run when the program reads the event.
+//! Handles the reports of the wire, the transport that carries requests and connections. Each
+//! report becomes an event. Some events require further steps, which run when the program reads the
+//! event.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -13,7 +14,7 @@ use crate::manager::{Caller, Exchange, Listener, Over};
 use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
 use crate::status::status_of;
 
-/// Receives the wire's reports for an id. The id may already be dropped.
+/// Receives the reports of the wire (the transport) for an id. The id may already be dropped.
 pub(super) struct Ear(pub(super) Weak<Id>);
 
 impl Listener for Ear {
@@ -168,9 +169,9 @@ impl Id {
     }
 
     /// Performs the steps that an event requires when the program reads it, and returns the event.
-    /// If a step fails, the returned event reports the failure. The steps call the wire, and a
-    /// thread inside the wire must not do this. The thread that queued the event may have been
-    /// inside the wire, so the program's thread runs the steps.
+    /// If a step fails, the returned event reports the failure. The steps call the wire (the
+    /// transport), and a thread inside the wire must not do this. The thread that queued the event
+    /// may have been inside the wire, so the program's thread runs the steps.
     pub(crate) fn on_taken(event: Event) -> Event {
         let mut event = event;
         let id = Arc::clone(&event.id);

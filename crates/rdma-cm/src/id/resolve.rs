@@ -97,8 +97,8 @@ impl Id {
             self.bind(SocketAddr::new(unspecified(IpAddr::from([0; 4])), 0))?;
         }
         let listener: Arc<dyn Listener> = Arc::new(Ear(self.this.clone()));
-        // Take the claim out of the id and release the id's lock. The wire may call the id before
-        // the wire's `listen` returns, and such a call takes this lock.
+        // Take the claim out of the id and release the id's lock. The wire (the transport) may call
+        // the id before the wire's `listen` returns, and such a call takes this lock.
         let claim = {
             let mut inner = self.lock();
             let backlog = usize::try_from(backlog).unwrap_or(BACKLOG_MAX);
@@ -177,6 +177,6 @@ fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-/// Maximum number of requests of a listening id that wait for the program. The kernel has the same
-/// limit in `/proc/sys/net/rdma_ucm/max_backlog`.
+/// Maximum number of requests that wait for the program at one listening id. The kernel has the
+/// same limit in `/proc/sys/net/rdma_ucm/max_backlog`.
 const BACKLOG_MAX: usize = 1024;

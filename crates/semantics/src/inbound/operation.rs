@@ -1,4 +1,4 @@
-//! The record of an operation of the peer of which some bytes have arrived.
+//! The record of an operation that the peer sends. Some bytes of the operation have arrived.
 
 use mem::Payload;
 use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};

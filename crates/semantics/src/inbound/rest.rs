@@ -43,8 +43,8 @@ impl Inbound {
     pub fn rest(&mut self) -> InboundAtRest {
         assert!(self.is_at_rest(), "operations of the peer are open");
         let (queue_pair, share) = (self.queue_pair, self.share.take());
-        // Drop an empty queue of receives of a connection that uses a shared receive queue. The
-        // next message allocates it again.
+        // If the connection uses a shared receive queue, drop its own queue of receives when that
+        // queue is empty. The next message allocates it again.
         let receives =
             self.receives.take().filter(|receives| share.is_none() || receives.len() > 0);
         let is_rare = queue_pair || receives.is_some();

@@ -37,8 +37,8 @@ impl Inbound {
 
     /// Returns the first message that lacks a receive, if this connection
     /// [waits](SharedReceives::next_ready) for a receive. If [`Inbound::is_stalled`] also returns
-    /// true, the whole message has arrived, and the caller must still notify the peer of the
-    /// missing receive.
+    /// true, the whole message has arrived, and the caller must notify the peer of the missing
+    /// receive.
     pub fn lacks_receive(&self) -> Option<MessageNumber> {
         self.share.as_ref()?.lacking
     }
@@ -143,7 +143,7 @@ impl Inbound {
         let Some(share) = self.share.as_mut() else { return };
         share.lacking = None;
         let mut own = self.receives.take();
-        // On a queue pair, only the message that is the next to deliver can fail.
+        // On a queue pair, only the message of the first undelivered operation can fail.
         let failed = self.failed.and_then(|(message, error)| {
             let receive = own.as_mut().and_then(|own| own.pop(message));
             receive.map(|receive| (receive, error))
@@ -157,7 +157,7 @@ impl Inbound {
         }
     }
 
-    /// Returns the number of messages after the last delivered message that the peer may send.
+    /// Returns how many messages the peer may send after the last delivered message.
     pub(super) fn shared_window(&self) -> u32 {
         self.limits.operation_window.min(SHARED_WINDOW)
     }

@@ -132,7 +132,7 @@ impl OutOperation {
         self.signalled || self.status.is_none()
     }
 
-    /// Returns whether the answer has arrived, or the operation needs no answer.
+    /// Returns true if the answer has arrived, or if the operation needs no answer.
     pub(super) const fn is_answered(&self) -> bool {
         match self.kind {
             OutKind::Write { .. } | OutKind::Send { .. } => true,

@@ -66,9 +66,9 @@ pub enum FragmentPayload<'a> {
     None,
     /// The payload is in registered memory. The driver reads it there.
     Outside(PayloadSlice<'a>),
-    /// The payload is in a local region. It is so short that it is copied behind the header.
+    /// The payload is in a local region, and is so short that it is copied behind the header.
     Region(RegionId, u64, u32),
-    /// The payload is in memory that the peer reads. It is so short that it is copied behind the
+    /// The payload is in memory that the peer reads, and is so short that it is copied behind the
     /// header.
     Target(Target, u64, u32),
     /// The payload is in the record of the operation. [`Pools::inline_payload`] returns it. The
@@ -78,8 +78,8 @@ pub enum FragmentPayload<'a> {
     /// [`Pools::gather`] copies it behind the header. This must happen before the next call of a
     /// method of [`Outbound`].
     Pieces,
-    /// There are no bytes to send; the caller must send a Control message instead. The memory of
-    /// this read is gone, so a part of the answer cannot be retransmitted.
+    /// A part of the answer to this read of the peer cannot be retransmitted, because the memory of
+    /// the answer is gone. The caller must send a Control message instead.
     Gone(OperationNumber),
 }
 
@@ -291,8 +291,8 @@ impl Outbound {
     ///
     /// If the peer has received the part, but the acknowledgement has not arrived here, the
     /// application of this side may already have freed the memory, because the application of the
-    /// peer allowed it. If the memory is gone, returns a fragment that reports this to the peer. Only
-    /// the peer knows whether a part is missing.
+    /// peer allowed it. If the memory is gone, returns a fragment that reports the missing memory
+    /// to the peer. Only the peer knows whether a part is missing.
     fn answer_again<'a>(
         memory: &'a MemoryAccess<'_>,
         pools: &Pools,
@@ -611,9 +611,9 @@ fn stretch(list: PieceList<'_>, offset: u32, len: u32) -> u32 {
     }
 }
 
-/// If the first piece has more than this number of bytes, the fragment ends with this piece and
-/// covers no other, because an additional frame costs less than a copy of this many bytes. Payloads
-/// of Ethernet frames are shorter than this, or not much longer.
+/// Length of the first piece, in bytes, above which a fragment ends with this piece and covers no
+/// other piece. An additional frame then costs less than a copy of the bytes. Payloads of Ethernet
+/// frames are shorter than this length, or not much longer.
 const GATHERED_BYTES_MAX: u32 = 4096;
 
 /// Sizes of the headers that follow the common header, in bytes (protocol.md §3.2).

@@ -103,9 +103,9 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.2
-    /// Performs the local work at the cursor. Stops at an operation that must be sent, and at local
-    /// work that must wait. Returns true if this call has performed some work and an operation may
-    /// now be sent.
+    /// Performs the local work (work that sends nothing to the peer) at the cursor. Stops at an
+    /// operation that must be sent, and at local work that must wait. Returns true if this call has
+    /// performed some work and an operation may now be sent.
     #[cold]
     pub(super) fn pass_local(&mut self, memory: &MemoryAccess<'_>, pools: &mut Pools) -> bool {
         let mut has_passed = false;

@@ -1,5 +1,5 @@
-//! Tests of local work of a queue pair, and of operations that fail on this side. Both complete in
-//! order.
+//! Tests of local work of a queue pair, and of operations that fail on this side. Local work and
+//! failed operations must complete in order.
 
 use mem::{AccessError, Reach, Rights, Window};
 use wire_edge::{Flags, Header, OperationNumber, RemoteKey};

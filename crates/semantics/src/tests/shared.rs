@@ -431,7 +431,8 @@ fn lists_of_pieces_are_shared_and_given_back_like_other_receives() {
 /// The frames that a peer must send, and the reports that the target has sent to it.
 struct Peer {
     frames: Vec<Frame>,
-    /// If set, the peer sends neither this operation nor later operations yet.
+    /// The first operation that the peer does not send yet. It does not send later operations
+    /// either.
     held: Option<u32>,
     /// Length, immediate and kind of each message, in order.
     messages: Vec<(u32, Option<u32>, bool)>,

@@ -22,7 +22,7 @@ pub(crate) enum Side {
     Receive,
 }
 
-/// State of the end of a connection, and flags of the events that the queue pair has raised.
+/// How the connection of a queue pair has ended, and which events the queue pair has raised.
 #[derive(Debug, Default)]
 pub(super) struct End {
     /// Whether the connection has ended. If so, the device adds no more completions of this queue
@@ -352,10 +352,10 @@ impl QueuePair {
         }
     }
 
-    /// Handles the loss of the peer. The loss is an error only if the peer has not carried out some
-    /// send. This can be decided only after all completions were dequeued, so the queue pair is
-    /// added to the lists of its completion queues. When the program polls one of these queues, the
-    /// queue decides.
+    /// Handles the loss of the peer. The loss is an error only if at least one send was not carried
+    /// out by the peer. This can be decided only after all completions were dequeued, so the queue
+    /// pair is added to the lists of its completion queues. When the program polls one of these
+    /// queues, the queue decides.
     fn on_lost(&self) {
         if self.state() == State::Error {
             self.begin_flush();
@@ -598,9 +598,9 @@ impl QueuePair {
         }
     }
 
-    /// If the lost peer has not carried out some sends, fails the oldest of these sends. The caller
-    /// holds the poll lock of the completion queue of sends, and has dequeued all completions of
-    /// sends.
+    /// If at least one send was not carried out by the lost peer, fails the oldest of these sends.
+    /// The caller holds the poll lock of the completion queue of sends, and has dequeued all
+    /// completions of sends.
     pub(crate) fn decide(&self) {
         let mut failure = lock(&self.end.failure);
         if !self.is_unsettled() {

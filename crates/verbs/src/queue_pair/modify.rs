@@ -114,7 +114,7 @@ impl QueuePair {
     /// * Returns [`Error::Invalid`] if there is no such transition.
     /// * Returns [`Error::Invalid`] if an attribute is missing, invalid, or not allowed in this
     ///   transition.
-    /// * Returns the errors of the wire.
+    /// * Returns the errors of the wire, the transport that carries the work of the queue pair.
     pub fn modify(&self, change: &Modification) -> Result<(), Error> {
         self.change(change, false)
     }

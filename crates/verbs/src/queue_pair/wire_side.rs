@@ -1,5 +1,6 @@
-//! The functions that the wire of a queue pair calls. A wire is the code that carries the work of
-//! queue pairs. All calls come from the thread inside the engine.
+//! The functions that the wire of a queue pair calls. A wire is the transport protocol that carries
+//! the work of queue pairs, such as the edge protocol. All calls come from the thread inside the
+//! engine.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -13,7 +14,7 @@ use crate::error::Error;
 use crate::provider::Ending;
 use crate::work_request::{AddressVector, ScatterGather, SendFlags, SendOpcode};
 
-/// The oldest send that the wire has not taken.
+/// The oldest send that the wire (the transport) has not taken.
 #[derive(Debug)]
 pub struct TakenSend<'a> {
     sequence: u64,
@@ -21,8 +22,8 @@ pub struct TakenSend<'a> {
 }
 
 impl TakenSend<'_> {
-    /// Returns the number of the send. The wire puts this number into the context of the send's
-    /// completion.
+    /// Returns the number of the send. The wire (the transport) puts this number into the context
+    /// of the send's completion.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -54,7 +55,7 @@ impl TakenSend<'_> {
     }
 }
 
-/// The oldest receive that the wire has not taken.
+/// The oldest receive that the wire (the transport) has not taken.
 #[derive(Debug)]
 pub struct TakenReceive<'a> {
     sequence: u64,
@@ -62,8 +63,8 @@ pub struct TakenReceive<'a> {
 }
 
 impl TakenReceive<'_> {
-    /// Returns the number of the receive. The wire puts this number into the context of the
-    /// receive's completion.
+    /// Returns the number of the receive. The wire (the transport) puts this number into the
+    /// context of the receive's completion.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -80,7 +81,7 @@ impl QueuePair {
         *self.lock_attributes()
     }
 
-    /// Returns the protection domain in which the wire resolves memory keys.
+    /// Returns the protection domain in which the wire (the transport) resolves memory keys.
     ///
     /// # Errors
     /// Returns the errors that [`crate::ProtectionDomain::create_queue_pair`] can return for the
@@ -111,8 +112,8 @@ impl QueuePair {
         Some(TakenSend { sequence, slot: self.sends.slot(sequence)? })
     }
 
-    /// Takes the send that [`QueuePair::next_send`] returned. From now on, the wire must complete
-    /// the send.
+    /// Takes the send that [`QueuePair::next_send`] returned. From now on, the wire (the transport)
+    /// must complete the send.
     #[inline]
     pub fn send_taken(&self) {
         self.sends.take_to(self.sends.taken() + 1);
@@ -130,8 +131,8 @@ impl QueuePair {
         Some(TakenReceive { sequence, slot: self.receives.slot(sequence)? })
     }
 
-    /// Takes the receive that [`QueuePair::next_receive`] returned. From now on, the wire must
-    /// complete the receive.
+    /// Takes the receive that [`QueuePair::next_receive`] returned. From now on, the wire (the
+    /// transport) must complete the receive.
     #[inline]
     pub fn receive_taken(&self) {
         self.receives.take_to(self.receives.taken() + 1);
@@ -154,8 +155,8 @@ impl QueuePair {
     /// prevents it.
     ///
     /// Takes the send, which completes with `status` after all earlier sends. A datagram queue pair
-    /// enters SQE; any other queue pair enters ERR. If it enters SQE, the wire must later call
-    /// [`QueuePair::on_drained`], like after [`crate::Wire::drain`].
+    /// enters SQE; any other queue pair enters ERR. If it enters SQE, the wire (the transport) must
+    /// later call [`QueuePair::on_drained`], like after [`crate::Wire::drain`].
     ///
     /// If the engine itself can complete the send with an error, in order, the wire does not call
     /// this function.
@@ -166,14 +167,14 @@ impl QueuePair {
         self.fail_send(sequence, status);
     }
 
-    /// Records that no taken send is in flight any more. The wire must call this function after
-    /// [`crate::Wire::drain`].
+    /// Records that no taken send is in flight any more. The wire (the transport) must call this
+    /// function after [`crate::Wire::drain`].
     pub fn on_drained(&self) {
         self.end_draining();
     }
 
     /// Records that the connection has ended. Its last completions are already in their queues. The
-    /// wire must not call this after [`crate::Wire::close`].
+    /// wire (the transport) must not call this after [`crate::Wire::close`].
     pub fn on_ended(&self, ending: Ending) {
         self.end_connection(ending);
     }

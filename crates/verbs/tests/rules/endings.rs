@@ -15,7 +15,8 @@ const SUCCESS: CompletionStatus = CompletionStatus::Success;
 const FLUSHED: CompletionStatus = CompletionStatus::Flushed;
 const LOST: CompletionStatus = CompletionStatus::TransportRetryExceeded;
 
-/// Returns two connected queue pairs. Their wire takes sends but does not complete them.
+/// Returns two connected queue pairs. Their wire (the transport) takes sends but does not complete
+/// them.
 fn held(host: &Host) -> (Arc<QueuePair>, Arc<QueuePair>) {
     let pair = host.pair();
     host.device.holds.store(true, Ordering::SeqCst);
@@ -364,7 +365,7 @@ fn datagrams_that_overtake_each_other_are_reported_in_the_order_of_posting() {
     assert_eq!(host.poll(), []);
     host.device.complete(&one, 0);
     assert_eq!(results(&host.poll()), [(1, SUCCESS), (3, SUCCESS)]);
-    // The wire has not completed the last send, so the send is flushed.
+    // The wire (the transport) has not completed the last send, so the send is flushed.
     go(&one, QueuePairState::Error, 0);
     assert_eq!(results(&host.poll()), [(4, FLUSHED)]);
 }

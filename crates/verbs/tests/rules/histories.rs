@@ -1,6 +1,6 @@
-//! Random histories, in which a program, its wire (the code that carries the work) and the peer act
-//! in any order. In each history, posted work must complete exactly once, in order, and with the
-//! right status.
+//! Random histories, in which a program, its wire (the transport that carries the work) and the
+//! peer act in any order. In each history, posted work must complete exactly once, in order, and
+//! with the right status.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,19 +14,19 @@ use work::OperationError;
 
 use crate::{Host, attributes, connect, go, receive, send, unsignalled};
 
-/// An action of the program, the wire or the peer.
+/// An action of the program, the wire (the transport) or the peer.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The program posts a send. If the value is true, the send is signalled.
     Send(bool),
     /// The program posts a receive.
     Receive,
-    /// The wire takes posted work.
+    /// The wire (the transport) takes posted work.
     Drive,
-    /// The wire carries out this number of the sends that it has taken.
+    /// The wire (the transport) carries out this number of the sends that it has taken.
     Carry(usize),
-    /// The wire carries out this number of the sends that it has taken. Then the connection ends
-    /// for this reason.
+    /// The wire (the transport) carries out this number of the sends that it has taken. Then the
+    /// connection ends for this reason.
     End(usize, Ending),
     /// The program polls for at most this number of completions.
     Poll(usize),
@@ -259,9 +259,10 @@ fn threads_that_post_and_poll_at_once_get_each_completion_once() {
 enum DatagramStep {
     /// The program posts a datagram. If the value is true, the datagram is signalled.
     Send(bool),
-    /// The wire takes all posted datagrams.
+    /// The wire (the transport) takes all posted datagrams.
     Drive,
-    /// The wire sends one of the datagrams that it has taken. The value selects the datagram.
+    /// The wire (the transport) sends one of the datagrams that it has taken. The value selects the
+    /// datagram.
     Leave(usize),
     /// The program polls for at most this number of completions.
     Poll(usize),
@@ -289,7 +290,8 @@ proptest! {
         }
         host.device.holds.store(true, Ordering::SeqCst);
         let to = AddressVector { to: attributes(0).path, destination: 1, queue_key: 0 };
-        // For each datagram: whether it is signalled, and whether the wire has sent it.
+        // For each datagram: whether it is signalled, and whether the wire (the transport) has sent
+        // it.
         let mut posted: Vec<(bool, bool)> = Vec::new();
         let (mut taken, mut results) = (0, Vec::new());
         let poll = |count: usize, results: &mut Vec<(u64, CompletionStatus)>| {

@@ -23,7 +23,7 @@ pub(crate) struct Loopback {
     next_number: AtomicU32,
     /// Whether the device behaves as in a forked child.
     pub(crate) is_foreign: AtomicBool,
-    /// Whether the wire takes sends but does not complete them.
+    /// Whether the wire (the transport) takes sends but does not complete them.
     pub(crate) holds: AtomicBool,
     /// Whether the device reports completions of armed queues only when a thread waits or a test
     /// calls `report`.
@@ -52,8 +52,8 @@ struct End {
     queue_pair: Arc<QueuePair>,
     owner: Option<Owner>,
     peer: Option<u32>,
-    /// Sends that the wire has taken but not completed. Each entry has the send's number and kind,
-    /// and whether it is signalled.
+    /// Sends that the wire (the transport) has taken but not completed. Each entry has the send's
+    /// number and kind, and whether it is signalled.
     held: VecDeque<(u64, CompletionKind, bool)>,
     receives: VecDeque<(u64, Vec<ScatterGather>)>,
     is_connected: bool,
@@ -158,7 +158,7 @@ impl Loopback {
         });
     }
 
-    /// Returns the number of sends that the wire has taken and not completed.
+    /// Returns the number of sends that the wire (the transport) has taken and not completed.
     pub(crate) fn held(&self, queue_pair: &QueuePair) -> usize {
         self.inside(|_, engine| {
             engine.ends.get(&queue_pair.number()).map_or(0, |end| end.held.len())

@@ -139,7 +139,7 @@ fn a_window_of_type_2_is_that_of_the_queue_pair_on_which_it_was_bound() {
     let address = host.buffer.address();
     assert_eq!(write(&host, &one, address, key), SUCCESS);
     assert_eq!(write(&host, &three, address, key), CompletionStatus::RemoteAccess);
-    // The peer invalidates the window's key with a send with invalidate.
+    // The peer invalidates the window's key by a send with invalidate.
     other.post_receive(&[receive(5, &[])]).expect("a receive");
     let opcode = SendOpcode::SendInvalidate { key };
     one.post_send(&[SendRequest { opcode, ..send(6, &[]) }]).expect("a send");

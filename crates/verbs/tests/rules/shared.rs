@@ -50,8 +50,8 @@ fn a_receive_makes_room_when_its_completion_is_polled_or_purged() {
     assert_eq!(fill(), Err((0, true)));
     go(&one, QueuePairState::Reset, 0);
     assert_eq!(host.poll(), []);
-    // The wire of this test delivers messages without taking receives from the shared queue. So the
-    // queue is still full, although one receive was purged.
+    // The wire (the transport) of this test delivers messages without taking receives from the
+    // shared queue. So the queue is still full, although one receive was purged.
     assert_eq!(fill(), Err((0, true)));
     assert_eq!(one.destroy(), Ok(()));
 }

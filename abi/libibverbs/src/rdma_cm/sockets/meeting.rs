@@ -1,6 +1,6 @@
 //! Connects the two queue pairs that belong to a connected pair of sockets. The queue pairs carry
-//! writes to mapped memory. The side of the connecting socket sends a request to the port of the
-//! connection manager that has the same number as the port of the peer's socket. The request
+//! writes to mapped memory. The side of the connecting socket sends a request to a port of the
+//! connection manager. This port has the same number as the port of the peer's socket. The request
 //! contains the address of the connecting socket.
 //!
 //! These steps do not use the byte stream of the socket. So a socket with mappings can be connected
