@@ -205,7 +205,7 @@ int main(int count, char **words)
 	context.length = found->ai_addrlen;
 	freeaddrinfo(found);
 	/* If a program hangs, the alarm ends it with an error. */
-	alarm(30);
+	alarm(200);
 	if (is_server) {
 		context.listener = socket(context.address.ss_family, SOCK_STREAM, 0);
 		CHECK(context.listener >= 0);

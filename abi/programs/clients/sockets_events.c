@@ -337,10 +337,11 @@ static void duplicated(struct context *context)
 	close(twin);
 }
 
-/* Writes until there is no room, then waits for room, with each kind of notification. */
+/* Writes until there is no room, then waits for room, with each kind of notification. The reader begins to read
+ * after the writer has found no room, which the writer reports on a second connection. */
 static void room(struct context *context)
 {
-	int s = accepted(context);
+	int s = accepted(context), reports = accepted_cold(context);
 	set_blocking(s, false);
 	int e = epoll_create1(0);
 	struct epoll_event event = {.events = EPOLLOUT | EPOLLET};
@@ -357,21 +358,24 @@ static void room(struct context *context)
 			continue;
 		}
 		CHECK(wrote < 0 && errno == EAGAIN);
+		if (waits == 0)
+			send_byte(reports, 'f');
 		if (waits++ % 2 == 0)
-			CHECK(poll(&(struct pollfd){.fd = s, .events = POLLOUT}, 1, 10000) == 1);
+			CHECK(poll(&(struct pollfd){.fd = s, .events = POLLOUT}, 1, 60000) == 1);
 		else
-			CHECK(epoll_wait(e, &event, 1, 10000) == 1);
+			CHECK(epoll_wait(e, &event, 1, 60000) == 1);
 	}
 	printf("%s\n", waits > 0 ? "had to wait" : "never had to wait");
 	set_blocking(s, true);
 	expect(s, 'o');
+	close(reports);
 	close(s);
 }
 
 static void room_client(struct context *context)
 {
-	int s = connected(context);
-	usleep(20000);
+	int s = connected(context), reports = connected_cold(context);
+	expect(reports, 'f');
 	uint64_t got = 0, total = 24 << 20;
 	static uint8_t part[60000];
 	while (got < total) {
@@ -382,6 +386,7 @@ static void room_client(struct context *context)
 		got += (uint64_t)count;
 	}
 	send_byte(s, 'o');
+	expect_end(reports);
 	expect_end(s);
 }
 

@@ -3,6 +3,7 @@
 
 mod going_home_tests;
 mod lost_joins_tests;
+mod peeking_tests;
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -820,30 +821,6 @@ fn a_call_that_waits_gets_all_it_asked_for() {
         read.extend_from_slice(&bytes[..count.unwrap_or(0)]);
     }
     assert_eq!(read, long);
-}
-
-#[test]
-fn a_peek_that_waits_shows_all_it_asked_for_or_what_comes_before_the_end() {
-    let world = World::moved();
-    let peek = |length: usize| {
-        let mut bytes = vec![0; length];
-        let flags = ReceiveFlags { wait_all: true, peek: true, ..ReceiveFlags::default() };
-        let count = world.ends[1].call(|connection, fd| {
-            fcntl(fd, FcntlArg::F_SETFL(OFlag::empty())).expect("it blocks");
-            connection.receive(fd, &mut [IoSliceMut::new(&mut bytes)], flags)
-        });
-        bytes.truncate(count.expect("something"));
-        bytes
-    };
-    assert_eq!(world.send(0, b"abc"), Ok(3));
-    world.network.carry();
-    // The network carries these bytes while the peeking call waits.
-    assert_eq!(world.send(0, b"defgh"), Ok(5));
-    assert_eq!(peek(8), b"abcdefgh");
-    assert_eq!(peek(9), b"abcdefgh", "nothing comes in any time");
-    world.close(0);
-    assert_eq!(peek(100), b"abcdefgh", "nothing comes any more");
-    assert_eq!(world.receive(1, 100).as_deref(), Ok(b"abcdefgh".as_slice()));
 }
 
 /// A thread within a call notices that the connection was left to TCP. The thread must continue to

@@ -132,16 +132,21 @@ impl Stream {
 
     #[cold]
     fn take_prefix(&self, out: &mut [u8], taking: Taking) -> usize {
-        let peek = match taking {
-            Taking::Take => None,
-            Taking::Peek(passed) => Some(passed),
+        // After the switch marker, no more bytes arrive before those of the ring.
+        let is_complete = self.tcp.precedes_ring();
+        let (count, rest) = match taking {
+            Taking::Take => {
+                let count = self.tcp.read(out, None);
+                self.on_prefix_read();
+                (count, Taking::Take)
+            }
+            Taking::Peek(passed) => {
+                let in_ring = passed.saturating_sub(self.tcp.available());
+                (self.tcp.read(out, Some(passed)), Taking::Peek(in_ring))
+            }
         };
-        let count = self.tcp.read(out, peek);
-        if peek.is_none() {
-            self.on_prefix_read();
-        }
-        if self.tcp.has_ended() && count < out.len() {
-            return count + self.receiving.read(&mut out[count..], taking);
+        if is_complete && count < out.len() {
+            return count + self.receiving.read(&mut out[count..], rest);
         }
         count
     }
@@ -154,8 +159,7 @@ impl Stream {
 
     /// Returns the number of bytes that the program can read now.
     pub(crate) fn received(&self) -> u64 {
-        let has_ring = self.tcp.is_switched() && !self.tcp.has_no_ring();
-        let ring = if has_ring { self.receiving.available() } else { 0 };
+        let ring = if self.tcp.precedes_ring() { self.receiving.available() } else { 0 };
         self.tcp.available() + ring
     }
 }

@@ -127,6 +127,16 @@ impl TcpPart {
         !self.has_ended() && lock(&self.prefix).has_no_ring
     }
 
+    /// Returns true if the switch marker has arrived and the bytes of the ring follow the bytes that
+    /// TCP brought before it.
+    pub(crate) fn precedes_ring(&self) -> bool {
+        let precedes = || {
+            let prefix = lock(&self.prefix);
+            prefix.switched_by.is_some() && !prefix.has_no_ring
+        };
+        self.has_ended() || precedes()
+    }
+
     //= sockets-protocol.md: join.7
     /// Handles the end of TCP. Returns true if the end counts as an echo: the peer has moved no
     /// bytes, and has read nothing from its ring. Returns false if any part of a switch marker has
