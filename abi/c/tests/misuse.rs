@@ -187,7 +187,7 @@ fn an_operation_from_start_to_end_and_what_may_not_be_asked_of_it() {
         assert_eq!(ethernot_operation_free(operation), Result::Ok);
         assert_eq!(ethernot_operation_wait(operation, 0, null_mut()), Result::BadHandle);
         assert_eq!(write(1, 64, null(), null_mut()), Result::Invalid);
-        assert!(text().contains("leave the remote region"), "{}", text());
+        assert!(text().contains("exceed the remote region"), "{}", text());
         let unknown = OperationOptions { size: 0, context: 0, flags: 1 << 20, immediate: 0 };
         assert_eq!(write(0, 64, &raw const unknown, null_mut()), Result::Invalid);
         let (bytes, of) = ([0_u8; 65], &raw const remote);

@@ -113,10 +113,10 @@ pub enum ApacheError {
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The files for the server could not be written.
-    #[error("make files for the server: {0}")]
+    #[error("make the files that the server serves: {0}")]
     Files(#[from] io::Error),
     /// Responses differ from the files.
-    #[error("files fetched over {} differ from the served files: {}", way.name(), files.join(", "))]
+    #[error("files that were fetched over {} differ from the files of the server: {}", way.name(), files.join(", "))]
     Wrong {
         /// The configuration in which the files were fetched.
         way: Way,
@@ -166,7 +166,8 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Apach
         }
         Ok(Server { address, running, counters })
     };
-    observer.on_note("starting Apache and comparing every file");
+    observer
+        .on_note("starting Apache, and comparing every fetched file with the file of the server");
     let servers = [serve(Way::Tcp, PORTS[0])?, serve(wishes.other, PORTS[1])?];
 
     let cases = wishes.sizes.len() + wishes.alphas.len();

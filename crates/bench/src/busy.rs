@@ -33,12 +33,14 @@ pub(crate) fn start(program: &Path, threads: u32) -> Result<Option<ChildProcess>
 /// Spins in `threads` threads until the standard input of this process is closed.
 pub(crate) fn run(threads: u32) -> Result<(), String> {
     let status = fs::read_to_string("/proc/self/stat");
-    let status = status.map_err(|error| format!("read our scheduling class: {error}"))?;
-    let class = scheduling_class(&status).ok_or("read our scheduling class: no such field")?;
+    let status =
+        status.map_err(|error| format!("read the scheduling class of this process: {error}"))?;
+    let class = scheduling_class(&status)
+        .ok_or("read the scheduling class of this process: /proc/self/stat has no such field")?;
     if REAL_TIME.contains(&class) {
         return Err(format!(
-            "busy threads in scheduling class {class} would take the processors for themselves; \
-             start ethernot with normal priority, without chrt"
+            "busy threads cannot run in the real-time scheduling class {class}, because no other \
+             thread would get a processor; start ethernot with normal priority, without chrt"
         ));
     }
     for number in 0..threads {

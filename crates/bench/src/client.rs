@@ -224,13 +224,18 @@ pub(crate) fn messages_per_operation(test: Test) -> u64 {
 
 fn switches() -> Result<u64, ClientError> {
     cpu::voluntary_switches().map_err(|source| {
-        TransportError::Io { attempt: "count our context switches".to_string(), source }.into()
+        TransportError::Io {
+            attempt: "count the context switches of this process".to_string(),
+            source,
+        }
+        .into()
     })
 }
 
 fn cpu_seconds() -> Result<f64, ClientError> {
     cpu::process_seconds().map_err(|source| {
-        TransportError::Io { attempt: "read our CPU time".to_string(), source }.into()
+        TransportError::Io { attempt: "read the CPU time of this process".to_string(), source }
+            .into()
     })
 }
 

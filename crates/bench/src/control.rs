@@ -106,10 +106,10 @@ pub enum ControlError {
         source: io::Error,
     },
     /// The other side closed the connection.
-    #[error("the other side closed the control connection")]
+    #[error("the peer closed the control connection")]
     Closed,
     /// The other side sent a line that is not a control message.
-    #[error("malformed control message from the other side ({reason}): {line:?}")]
+    #[error("malformed control message from the peer ({reason}): {line:?}")]
     Malformed {
         /// The reason why the line could not be parsed.
         reason: String,
@@ -118,15 +118,15 @@ pub enum ControlError {
     },
     /// The other side has another version of the control protocol.
     #[error(
-        "the other side has version {theirs} of the control protocol, this side {VERSION}; \
-             install the same ethernot on both hosts"
+        "the peer has version {theirs} of the control protocol, this host has version {VERSION}; \
+         install the same ethernot on both hosts"
     )]
     Version {
         /// The other side's version.
         theirs: u32,
     },
     /// The other side sent a message that does not answer the request.
-    #[error("expected {expected} from the other side, got {got}")]
+    #[error("unexpected control message {got} from the peer instead of {expected}")]
     Unexpected {
         /// The message that this side expected.
         expected: &'static str,
@@ -181,9 +181,10 @@ impl Channel {
     /// Returns [`ControlError`]; each variant names one cause.
     pub fn own_address(&self) -> Result<IpAddr, ControlError> {
         let address = self.reader.get_ref().local_addr();
-        address
-            .map(|address| address.ip())
-            .map_err(|source| ControlError::Io { attempt: "read our own address", source })
+        address.map(|address| address.ip()).map_err(|source| ControlError::Io {
+            attempt: "read the local address of the control connection",
+            source,
+        })
     }
 
     /// Sets the read timeout of [`receive`](Self::receive); `None` waits without limit.
@@ -191,10 +192,10 @@ impl Channel {
     /// # Errors
     /// Returns [`ControlError`]; each variant names one cause.
     pub fn limit_silence(&self, limit: Option<Duration>) -> Result<(), ControlError> {
-        self.reader
-            .get_ref()
-            .set_read_timeout(limit)
-            .map_err(|source| ControlError::Io { attempt: "limit the control reads", source })
+        self.reader.get_ref().set_read_timeout(limit).map_err(|source| ControlError::Io {
+            attempt: "set the time limit for reads of the control connection",
+            source,
+        })
     }
 
     /// Sends one message.

@@ -136,7 +136,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
                 break;
             }
             observer.on_note(&format!(
-                "this host cut or restored the link {:.0} ms late; once more",
+                "this host cut or restored the link {:.0} ms late; repeating the measurement",
                 outcome.late_ms
             ));
             outcome = one(wishes, cut, observer)?;

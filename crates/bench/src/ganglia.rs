@@ -90,7 +90,7 @@ pub enum GangliaError {
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The files of the programs could not be written.
-    #[error("keep the files of the programs: {0}")]
+    #[error("make the folder for the files of the programs: {0}")]
     Files(#[from] io::Error),
 }
 

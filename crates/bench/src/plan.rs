@@ -143,7 +143,7 @@ pub struct Plan {
 #[non_exhaustive]
 pub enum PlanError {
     /// The transport does not exist.
-    #[error("no transport {name:?}; there are: {known}")]
+    #[error("unknown transport {name:?}; known transports are: {known}")]
     UnknownTransport {
         /// The name that the user gave.
         name: String,
@@ -151,25 +151,30 @@ pub enum PlanError {
         known: String,
     },
     /// The message size is out of range.
-    #[error("message of {bytes} bytes: between 1 and {MESSAGE_BYTES_MAX} are possible")]
+    #[error(
+        "invalid message size of {bytes} bytes: it must be from 1 to {MESSAGE_BYTES_MAX} bytes"
+    )]
     Size {
         /// The message size that the user gave, in bytes.
         bytes: u64,
     },
     /// There are more busy threads than allowed.
-    #[error("{busy} busy threads: at most {BUSY_MAX} are possible")]
+    #[error("invalid number of busy threads, {busy}: the maximum is {BUSY_MAX}")]
     Busy {
         /// The number of busy threads that the user gave.
         busy: u32,
     },
     /// The number of repetitions is out of range.
-    #[error("{repetitions} repetitions: between 1 and {REPETITIONS_MAX} are possible")]
+    #[error("invalid number of repetitions, {repetitions}: it must be from 1 to {REPETITIONS_MAX}")]
     Repetitions {
         /// The number of repetitions that the user gave.
         repetitions: u32,
     },
     /// No chosen transport can run any chosen test.
-    #[error("none of the chosen transports can run any of the chosen tests and sizes")]
+    #[error(
+        "no chosen transport can run any of the chosen tests with any of the chosen sizes; choose \
+         others"
+    )]
     Empty,
 }
 

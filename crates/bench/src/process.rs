@@ -130,7 +130,7 @@ pub enum ProcessError {
         message: String,
     },
     /// The child closed its pipe, or sent a malformed line.
-    #[error("the benchmark's {role} process is gone: {source}")]
+    #[error("the benchmark's {role} process ended, or its pipe failed: {source}")]
     Gone {
         /// The kind of child.
         role: &'static str,
@@ -186,7 +186,8 @@ impl ChildProcess {
         cleanup::register_child(child.id());
         let input = child.stdin.take();
         let output = child.stdout.take().map(BufReader::new);
-        let output = output.ok_or_else(|| failed(io::Error::other("its output is not piped")))?;
+        let output =
+            output.ok_or_else(|| failed(io::Error::other("the process has no output pipe")))?;
         Ok(Self { role, child, input, output })
     }
 
@@ -195,7 +196,8 @@ impl ChildProcess {
     /// # Errors
     /// Returns [`ProcessError`]; each variant names one cause.
     pub fn send<T: Serialize>(&mut self, message: &T) -> Result<(), ProcessError> {
-        let input = self.input.as_mut().ok_or(io::Error::other("its input is closed"));
+        let input =
+            self.input.as_mut().ok_or(io::Error::other("the input of the process is closed"));
         input.and_then(|input| write_line(input, message)).map_err(|source| {
             let source = ControlError::Io { attempt: "write to it", source };
             ProcessError::Gone { role: self.role, source }
@@ -223,18 +225,19 @@ impl ChildProcess {
         self.input = None;
         let gone = |source| ProcessError::Gone {
             role: self.role,
-            source: ControlError::Io { attempt: "wait for its end", source },
+            source: ControlError::Io { attempt: "wait for the end of the process", source },
         };
         let waited = Stopwatch::start();
         loop {
             match self.child.try_wait().map_err(gone)? {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => {
-                    let message = format!("it has ended with {status}");
+                    let message = format!("the process ended with {status}");
                     return Err(ProcessError::Failed { role: self.role, message });
                 }
                 None if waited.has_passed(limit) => {
-                    let message = format!("it has not ended within {} s", limit.as_secs_f64());
+                    let message =
+                        format!("the process did not end within {} s", limit.as_secs_f64());
                     return Err(ProcessError::Failed { role: self.role, message });
                 }
                 None => clock::sleep_until(clock::monotonic_ns() + LOOK_NS),
@@ -293,17 +296,16 @@ pub fn run_child(spec: &str) -> bool {
 /// CPU if `spec` names one.
 fn enter(spec: &ChildSpec) -> Result<(), String> {
     prctl::set_pdeathsig(Signal::SIGKILL)
-        .map_err(|errno| format!("ask to be ended with the parent process: {errno}"))?;
+        .map_err(|errno| format!("request to be killed when the parent process ends: {errno}"))?;
     if getppid().as_raw().cast_unsigned() != spec.parent {
-        return Err("the parent process has ended already".to_string());
+        return Err("the parent process has already ended".to_string());
     }
     if let Some(name) = &spec.namespace {
         namespace::enter(name)?;
     }
     if let Some(cpu) = spec.cpu {
-        cpu::pin_to(cpu).map_err(|error| {
-            format!("restrict the process to CPU {cpu}: {error}; try --no-pinning")
-        })?;
+        cpu::pin_to(cpu)
+            .map_err(|error| format!("pin the process to CPU {cpu}: {error}; try --no-pinning"))?;
     }
     Ok(())
 }
@@ -313,7 +315,7 @@ fn run_server(address: SocketAddr, links: &[String]) -> Result<(), String> {
         .map_err(|error| format!("listen on {address} for the client: {error}"))?;
     let address = listener
         .local_addr()
-        .map_err(|error| format!("read the address that the client is to use: {error}"))?;
+        .map_err(|error| format!("read the address to which the client connects: {error}"))?;
     print_line(&Line::Listening(address))?;
     server::serve(&listener, links, |_, _| ()).map_err(|error| error.to_string())
 }
@@ -345,7 +347,8 @@ fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
 fn parse<T: DeserializeOwned>(spec: &str) -> Result<T, String> {
     serde_json::from_str(spec).map_err(|error| {
         format!(
-            "{SUBCOMMAND} is for the program's own use; its argument is no specification: {error}"
+            "only ethernot itself may start {SUBCOMMAND}; its argument is not a valid \
+             specification: {error}"
         )
     })
 }

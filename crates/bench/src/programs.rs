@@ -79,7 +79,7 @@ pub enum ProgramsError {
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
     /// The files for the programs could not be written.
-    #[error("make files for the programs: {0}")]
+    #[error("make the folder for the files of the programs: {0}")]
     Files(#[from] io::Error),
 }
 
@@ -214,7 +214,7 @@ impl Suite<'_> {
         if !fetched.wrong.is_empty() {
             return Err(ProgramError::NoResult {
                 program: "nginx".to_string(),
-                line: format!("{} did not come as it is", fetched.wrong.join(", ")),
+                line: format!("wrong content of the response for {}", fetched.wrong.join(", ")),
             });
         }
         let paths: Vec<String> = files.iter().map(|name| format!("/{name}")).collect();

@@ -60,7 +60,7 @@ impl PathKind {
     /// Returns a description in words.
     pub fn description(self) -> &'static str {
         match self {
-            Self::Namespaces => "two network namespaces joined by veth pairs",
+            Self::Namespaces => "two network namespaces, connected by veth pairs",
             Self::Loopback => "the loopback interface",
             Self::Peer => "two hosts",
         }

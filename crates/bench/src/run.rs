@@ -144,7 +144,10 @@ impl Path {
             PathChoice::Loopback => Ok(Self::over_loopback(options.links)),
             PathChoice::Switched(shapes) => Ok(Self::over_switches(shapes, options, observer)?),
             PathChoice::Automatic if !namespace::are_possible() => {
-                observer.on_note("not root: measuring over loopback instead of network namespaces");
+                observer.on_note(
+                    "this process is not root, so it measures over loopback instead of network \
+                     namespaces",
+                );
                 Ok(Self::over_loopback(options.links))
             }
             PathChoice::Automatic => match Self::over_namespaces(options, observer) {
@@ -230,7 +233,7 @@ impl Path {
 
 fn remove_leftovers(observer: &mut dyn Observer) {
     for name in cleanup::remove_leftovers() {
-        observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
+        observer.on_note(&format!("removed {name}, which a killed run had left behind"));
     }
 }
 
@@ -242,7 +245,7 @@ fn resolve(peer: &str) -> Result<SocketAddr, RunError> {
         Err(_) => (peer, CONTROL_PORT).to_socket_addrs(),
     };
     let mut addresses = resolved.map_err(|error| failed(error.to_string()))?;
-    addresses.next().ok_or_else(|| failed("the name has no address".to_string()))
+    addresses.next().ok_or_else(|| failed("the name resolves to no address".to_string()))
 }
 
 /// The two measuring processes, the process of the busy threads, and the path.

@@ -157,7 +157,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
             for (case, samples) in cases.iter().zip(&mut samples) {
                 for (contender, samples) in case.contenders.iter().zip(samples) {
                     let what = format!("{}, {}", case.name(), contender.name());
-                    observer.on_sample(&format!("{what}, {repetition} of {kept}"));
+                    observer.on_sample(&format!("{what}, repetition {repetition} of {kept}"));
                     samples.push(match bench.sample(case, *contender) {
                         Ok(sample) => Some(sample),
                         Err(Failed::Refused(reason)) => {

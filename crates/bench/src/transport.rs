@@ -329,7 +329,10 @@ pub enum TransportError {
         source: io::Error,
     },
     /// The other side did not answer in time.
-    #[error("{attempt}: no progress for {seconds} s; is the path between the hosts open?")]
+    #[error(
+        "{attempt}: no progress for {seconds} s; check whether a firewall blocks the path between \
+         the hosts"
+    )]
     TimedOut {
         /// The attempted action.
         attempt: &'static str,
@@ -337,19 +340,21 @@ pub enum TransportError {
         seconds: u64,
     },
     /// The other side closed the connection in the middle of a phase.
-    #[error("{attempt}: the other side closed the connection")]
+    #[error("{attempt}: the peer closed the connection")]
     Closed {
         /// The attempted action.
         attempt: &'static str,
     },
     /// The advertisement lacks a value that the client needs, or contains an unusable value.
-    #[error("the server's advertisement has no usable {what}; do both hosts run the same version?")]
+    #[error(
+        "the server's advertisement has no usable {what}; install the same version on both hosts"
+    )]
     Advertisement {
         /// The name of the missing or unusable value.
         what: &'static str,
     },
     /// The transport cannot run the test with this message size.
-    #[error("{transport} cannot run {test} with messages of {message_bytes} bytes")]
+    #[error("transport {transport} cannot run test {test} with messages of {message_bytes} bytes")]
     Unsupported {
         /// The transport's name.
         transport: &'static str,

@@ -213,7 +213,7 @@ pub enum VerbsError {
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
     /// The files for the programs could not be written.
-    #[error("make files for the programs: {0}")]
+    #[error("make the folder for the files of the programs: {0}")]
     Files(#[from] io::Error),
 }
 

@@ -22,11 +22,12 @@ use crate::{Failure, own_program};
 /// Shows requests per second, 99 % latency and CPU time, and their ratios. Needs root, and the
 /// packages apache2, wrk and curl.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    ethernot bench apache --quick\n  \
-    ethernot bench apache --mpm prefork --sizes 16K,256K --no-zipf\n  \
-    ethernot bench apache --json apache.json --html apache.html\n  \
-    ethernot bench apache --against-tcp tcp           (what chance does to the ratios)")]
+#[command(
+    after_help = "Examples:\n  ethernot bench apache --quick\n  ethernot bench apache --mpm \
+                  prefork --sizes 16K,256K --no-zipf\n  ethernot bench apache --json apache.json \
+                  --html apache.html\n  ethernot bench apache --against-tcp tcp           (how \
+                  much ratios vary by chance)"
+)]
 pub(crate) struct Arguments {
     /// Measure four sizes, three exponents, three samples each: less than a minute
     #[arg(long)]
@@ -100,7 +101,8 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     let (connections, clients) = (arguments.connections, arguments.clients);
     if connections < clients {
         return Err(format!(
-            "{connections} connections of {clients} clients; give --connections at least one for each"
+            "{connections} connections are too few for {clients} clients; give --connections at \
+             least {clients}"
         )
         .into());
     }
@@ -130,13 +132,17 @@ fn parse_mpm(text: &str) -> Result<Mpm, String> {
 
 fn parse_file_size(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text)?;
-    if bytes <= FILE_BYTES_MAX { Ok(bytes) } else { Err("a file has at most 64M".to_string()) }
+    if bytes <= FILE_BYTES_MAX {
+        Ok(bytes)
+    } else {
+        Err("invalid file size: a file has at most 64M".to_string())
+    }
 }
 
 fn parse_alpha(text: &str) -> Result<f64, String> {
     let alpha: Option<f64> = text.parse().ok();
     let alpha = alpha.filter(|alpha| (0.0..=ALPHA_MAX).contains(alpha));
-    alpha.ok_or_else(|| format!("an exponent is a number from 0 to {ALPHA_MAX}"))
+    alpha.ok_or_else(|| format!("invalid exponent: it must be a number from 0 to {ALPHA_MAX}"))
 }
 
 /// The lowest, a middle and the highest of the default exponents.

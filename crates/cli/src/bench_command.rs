@@ -171,13 +171,15 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         (None, _) => (LINKS, Vec::new()),
         (Some(Links::Named(names)), PathChoice::Peer(_)) => (0, names.0.clone()),
         (Some(Links::Named(_)), _) => {
-            return Err("links by name lead to another host: add --peer HOST, which runs \
-                        `ethernot serve`; without it, --links takes a number"
-                .into());
+            return Err(
+                "without --peer, --links takes a number; to use links by name, add --peer HOST, \
+                 and run `ethernot serve` on that host"
+                    .into(),
+            );
         }
         (Some(Links::Count(_)), PathChoice::Peer(_)) => {
-            return Err("with --peer, --links takes names, such as eth0,packet:eth1; several \
-                        addresses of the peer are several links as well"
+            return Err("with --peer, --links takes names, such as eth0,packet:eth1; without \
+                        --links, each address of --peer becomes a link"
                 .into());
         }
         (Some(Links::Count(count)), _) => (*count, Vec::new()),

@@ -81,11 +81,12 @@ fn fragment(costs: &HostCosts) -> String {
         costs.frame_send_ns + costs.return_ns + costs.gather_ns + costs.call_ns / FRAMES_A_CALL;
     let _ = writeln!(
         text,
-        "#\n# frame_send_ps includes {:.0} ns to gather payload from the program, and {:.0} ns for the system call that\n\
-         # sends several frames. The receiver sees a frame {:.0} ns before its sender is done: subtract this time from\n\
-         # the latency of a cable. Reading a link takes {:.0} ns: add half of this time to the latency of a cable.\n\
-         [host]\nkind = \"edge\"\nframe_send_ps = {}\nframe_send_ps_per_byte = {}\nframe_receive_ps = {}\n\
-         frame_receive_ps_per_byte = {}\npost_ps = {}\ncompletion_ps = 0",
+        "#\n# frame_send_ps includes {:.0} ns to gather payload from the program, and {:.0} ns for \
+         the system call that\n# sends several frames. The receiver sees a frame {:.0} ns before \
+         the sender has finished: subtract this time from\n# the latency of a cable. Reading a \
+         link takes {:.0} ns: add half of this time to the latency of a cable.\n[host]\nkind = \
+         \"edge\"\nframe_send_ps = {}\nframe_send_ps_per_byte = {}\nframe_receive_ps = \
+         {}\nframe_receive_ps_per_byte = {}\npost_ps = {}\ncompletion_ps = 0",
         costs.gather_ns,
         costs.call_ns / FRAMES_A_CALL,
         costs.return_ns,

@@ -198,7 +198,9 @@ fn world_to_json(world: &SoakReport) -> Value {
 fn parse_hours(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(hours) if hours > 0.0 && hours <= HOURS_MAX => Ok(hours),
-        _ => Err(format!("hours are a number above 0 and at most {HOURS_MAX}, such as 24 or 0.5")),
+        _ => Err(format!(
+            "invalid number of hours: it must be above 0 and at most {HOURS_MAX}, such as 24 or 0.5"
+        )),
     }
 }
 

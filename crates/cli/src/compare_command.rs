@@ -83,7 +83,7 @@ impl Group {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let configuration = read(&arguments.configuration)?;
     if arguments.fidelity.len() < 2 {
-        return Err("name two fidelities or more, such as --fidelity packet,loggp".into());
+        return Err("too few fidelities: name at least two, such as --fidelity packet,loggp".into());
     }
     let kind = configuration.fabric.name();
     if !matches!(kind, "ethernet" | "wormhole" | "flit") {
@@ -96,7 +96,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if configuration.edge.is_some() {
         return Err(format!(
-            "{}: the coarse models that are compared have no hosts with the real engine; set kind = \"model\" in [host], or run both and compare their manifests",
+            "{}: hosts with the real engine cannot be compared, because the coarse models have no \
+             such hosts; set kind = \"model\" in [host], or run both configurations and compare \
+             their manifests",
             arguments.configuration.display()
         )
         .into());
@@ -235,15 +237,18 @@ fn to_text(
             run.seconds
         );
         if run.left_out > 0 {
-            let _ =
-                writeln!(text, "  {} messages were not compared (--record-limit)", run.left_out);
+            let _ = writeln!(
+                text,
+                "  {} messages were not compared; raise --record-limit to compare them",
+                run.left_out
+            );
         }
     }
     let _ = writeln!(text, "\nlatency by message size, mean (99 %) in us");
     table(&mut text, runs, sizes.iter());
     let mut worst: Vec<&Group> = flows.iter().collect();
     worst.sort_by(|a, b| b.largest_difference().total_cmp(&a.largest_difference()));
-    let _ = writeln!(text, "\nflows that differ most, of {}", flows.len());
+    let _ = writeln!(text, "\nflows with the largest differences, of {} flows", flows.len());
     table(&mut text, runs, worst.into_iter().take(FLOWS_SHOWN));
     text
 }
@@ -309,7 +314,7 @@ fn to_json(
 
 fn parse_fidelity(text: &str) -> Result<Fidelity, String> {
     let found = Fidelity::ALL.into_iter().find(|fidelity| fidelity.name() == text);
-    found.ok_or_else(|| "the fidelities are packet, loggp and fluid".to_owned())
+    found.ok_or_else(|| "unknown fidelity: known fidelities are packet, loggp and fluid".to_owned())
 }
 
 const FLOWS_SHOWN: usize = 8;

@@ -14,12 +14,12 @@ use crate::Failure;
 use crate::output::print;
 use crate::run_command::read;
 
-/// Compute the cost of a simulated network: a bill of materials, with prices from a price book.
+/// Compute the cost of a simulated network: a bill of materials, with prices from a price list.
 ///
 /// The bill contains the parts that the topology needs: an interface for each host, the cables, and
 /// for each switch the cheapest product with enough ports of the rate. Reports switches for which
-/// no product has enough ports. The included price book is from a study of 1999 and has no current
-/// prices, so write your own price book with prices from your suppliers.
+/// no product has enough ports. The included price list is from a study of 1999 and has no current
+/// prices, so write your own price list with prices from your suppliers.
 /// examples/simulator/prices.toml lists parts of 10, 25 and 100 Gb/s without prices. For each
 /// missing price the command prints the line to add.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     /// The configuration; `-` for standard input
     #[arg(required_unless_present = "print_prices")]
     configuration: Option<PathBuf>,
-    /// The price book [default: the book of the study of 1999]
+    /// The price list [default: the list of the study of 1999]
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
     /// Run the simulation, for the cost per speed
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// configuration
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,
-    /// Print the included price book, as a template for your own
+    /// Print the included price list, as a template for your own
     #[arg(long, alias = "print-book", exclusive = true)]
     print_prices: bool,
     /// Print the result as JSON
@@ -176,8 +176,8 @@ fn to_text(configuration: &Configuration, cost: &Cost) -> String {
             .map_or(String::new(), |price| format!(": {price:.2} for each Gb/s"));
         let _ = writeln!(
             text,
-            "bisection {:.2} Gb/s each way{per} (greatest flow, {halving}; the least of {tried} \
-             halvings tried)",
+            "bisection {:.2} Gb/s in each direction{per} (largest flow, {halving}; the smallest of \
+             {tried} halvings tried)",
             *bits_per_second as f64 * 1e-9
         );
     }
@@ -185,12 +185,12 @@ fn to_text(configuration: &Configuration, cost: &Cost) -> String {
         (Some(time_us), Some(price)) => {
             let _ = writeln!(
                 text,
-                "the program takes {time_us:.3} us, so runs {:.3} times a second: {price:.4} for \
-                 each run a second",
+                "the program takes {time_us:.3} us, so it runs {:.3} times per second: {price:.4} \
+                 for each run per second",
                 1e6 / time_us
             );
         }
-        _ => text.push_str("the cost of speed needs a run: --simulate or --result\n"),
+        _ => text.push_str("the cost per speed needs a run: add --simulate or --result\n"),
     }
     let _ = match bill.watts() {
         Some(watts) => writeln!(
@@ -198,7 +198,10 @@ fn to_text(configuration: &Configuration, cost: &Cost) -> String {
             "power {watts:.1} W, {:.2} W for each node",
             watts / f64::from(cost.hosts)
         ),
-        None => writeln!(text, "power: not in the price list for all parts (key `watts`)"),
+        None => writeln!(
+            text,
+            "power: unknown, because the price list lacks the key `watts` for some parts"
+        ),
     };
     for finding in &bill.findings {
         let _ = writeln!(text, "FINDING: {finding}");

@@ -150,7 +150,7 @@ impl std::fmt::Display for Trial {
         f.write_str(match self {
             Self::Worked => "works",
             Self::NotPermitted => "not permitted",
-            Self::NotThere => "this kernel does not have it",
+            Self::NotThere => "this kernel does not support it",
             Self::Failed(reason) => reason,
         })
     }

@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let made = Diagnosis::make();
     let mut diagnosis =
-        made.map_err(|error| format!("ask the kernel for its interfaces: {error}"))?;
+        made.map_err(|error| format!("read the list of interfaces from the kernel: {error}"))?;
     for name in &arguments.interfaces {
         let names = || diagnosis.interfaces.iter().map(|i| i.interface.name.as_str());
         if !names().any(|known| known == name) {
@@ -80,7 +80,7 @@ fn to_text(diagnosis: &Diagnosis, columns: Option<u16>) -> String {
         writeln!(text, "\nshm, between processes of this host: {}", diagnosis.shared_memory.word);
     let _ = writeln!(
         text,
-        "TCP connections of programs that move (ethernot run --sockets): {}",
+        "moving TCP connections of programs (ethernot run --sockets): {}",
         diagnosis.sockets.word
     );
     let obstacles = obstacles(diagnosis);

@@ -82,11 +82,11 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
 fn parse_cut(text: &str) -> Result<Cut, String> {
     let known = || Cut::ALL.map(Cut::name).join(", ");
     let found = Cut::ALL.into_iter().find(|cut| cut.name() == text);
-    found.ok_or_else(|| format!("the kinds of cuts are: {}", known()))
+    found.ok_or_else(|| format!("unknown kind of cut: known kinds are: {}", known()))
 }
 
 fn parse_rates(text: &str) -> Result<[u64; 2], String> {
-    let wanted = || "two rates in bits per second, such as 1G,100M".to_string();
+    let wanted = || "invalid rates: give two rates in bits per second, such as 1G,100M".to_string();
     let (one, other) = text.split_once(',').ok_or_else(wanted)?;
     let rate = |text| parse_rate(text).map_err(|_| wanted());
     Ok([rate(one)?, rate(other)?])
@@ -97,6 +97,6 @@ fn parse_message(text: &str) -> Result<u64, String> {
     if bytes >= 8 && bytes.is_multiple_of(8) && bytes <= 1 << 20 {
         Ok(bytes)
     } else {
-        Err("the size must be a multiple of 8 bytes, at most 1M".to_string())
+        Err("invalid size: it must be a multiple of 8 bytes, at most 1M".to_string())
     }
 }

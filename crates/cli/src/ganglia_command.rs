@@ -19,11 +19,10 @@ use crate::{Failure, own_program};
 /// the percentage of the time for connecting, and ratios of edge to TCP. Needs root, and the
 /// package ganglia-monitor.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    ethernot bench ganglia --quick\n  \
-    ethernot bench ganglia --hosts 16 --repetitions 5\n  \
-    ethernot bench ganglia --hosts 3 --metrics 1           (the shortest answer that gmond gives)\n  \
-    ethernot bench ganglia --json ganglia.json --html ganglia.html")]
+#[command(after_help = "Examples:\n  ethernot bench ganglia --quick\n  ethernot bench ganglia \
+                        --hosts 16 --repetitions 5\n  ethernot bench ganglia --hosts 3 --metrics 1           \
+                        (the shortest answer of gmond)\n  ethernot bench ganglia --json \
+                        ganglia.json --html ganglia.html")]
 pub(crate) struct Arguments {
     /// Measure 1, 4 and 16 hosts, three samples each: less than a minute
     #[arg(long)]

@@ -81,7 +81,7 @@ impl Free {
         };
         let spinner = ProgressBar::new_spinner();
         if let Ok(style) =
-            ProgressStyle::with_template("{spinner} fitting costs, {pos} runs of all points")
+            ProgressStyle::with_template("{spinner} fitting costs, {pos} simulations of all points")
         {
             spinner.set_style(style);
         }

@@ -67,7 +67,9 @@ fn become_program(arguments: &Arguments) -> Result<std::convert::Infallible, Fai
     let hidden = if wanted.device { hidden_devices() } else { Vec::new() };
     if !hidden.is_empty() {
         let names = hidden.join(", ");
-        eprintln!("ethernot: warning: the program does not see this host's own devices: {names}");
+        eprintln!(
+            "ethernot: warning: the program does not see the RDMA devices of this host: {names}"
+        );
     }
     let mut command = Command::new(&program.path);
     command.arg0(name).args(rest).envs(variables.0);

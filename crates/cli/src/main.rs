@@ -1,5 +1,5 @@
 //! The `ethernot` command.
-#![expect(clippy::disallowed_methods, reason = "the command tells how long things take")]
+#![expect(clippy::disallowed_methods, reason = "the command measures and prints durations")]
 #![forbid(unsafe_code)]
 
 mod apache_command;
@@ -123,7 +123,7 @@ enum Simulation {
 
 fn main() -> ExitCode {
     if let Err(error) = testbed::cleanup::end_with_parent() {
-        eprintln!("ethernot: ask to be ended with the parent process: {error}");
+        eprintln!("ethernot: request to be killed when the parent process ends: {error}");
         return ExitCode::FAILURE;
     }
     let outcome = match Arguments::parse().command {
@@ -194,7 +194,7 @@ fn explain(error: &(dyn std::error::Error + 'static)) -> String {
 /// Returns the path of this program. Benchmarks start it again as client and as server, and
 /// `ethernot run` looks for its libraries beside it.
 fn own_program() -> Result<PathBuf, Failure> {
-    Ok(env::current_exe().map_err(|error| format!("find this program: {error}"))?)
+    Ok(env::current_exe().map_err(|error| format!("find the file of this program: {error}"))?)
 }
 
 /// The error of a command that cannot continue. It is printed after the program's name.

@@ -140,6 +140,6 @@ pub(crate) fn chosen_sizes(chosen: &[u64], is_quick: bool) -> Vec<u64> {
 pub(crate) fn parse_setup(text: &str) -> Result<SetUp, String> {
     setups::by_name(text).ok_or_else(|| {
         let known: Vec<_> = setups::all().into_iter().map(|setup| setup.name).collect();
-        format!("the set-ups are: {}", known.join(", "))
+        format!("unknown set-up: known set-ups are: {}", known.join(", "))
     })
 }

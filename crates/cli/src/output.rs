@@ -93,7 +93,7 @@ pub(crate) fn explained(path: &Path, error: &io::Error) -> String {
             "; free some space or name a file on another disk"
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "; name a file in a folder that you may write to"
+            "; name a file in a folder to which you can write"
         }
         io::ErrorKind::NotFound => "; make its folder first",
         _ => "",

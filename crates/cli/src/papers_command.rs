@@ -124,7 +124,7 @@ fn chosen(name: Option<&str>, figure: Option<&str>) -> Result<Vec<Chosen>, Failu
         None | Some("all") => printed::all().iter().map(Chosen::whole).collect(),
         Some(name) => vec![printed::paper(name).map(Chosen::whole).ok_or_else(|| {
             let known: Vec<_> = printed::all().iter().map(|paper| paper.key.as_str()).collect();
-            format!("there is no paper {name:?}; there are: {}, and `all`", known.join(", "))
+            format!("unknown paper {name:?}; known papers are: {}, and `all`", known.join(", "))
         })?],
     };
     let Some(figure) = figure else { return Ok(papers) };
@@ -136,7 +136,7 @@ fn chosen(name: Option<&str>, figure: Option<&str>) -> Result<Vec<Chosen>, Failu
     papers.retain(|chosen| !chosen.items.is_empty());
     if papers.is_empty() {
         let known = known.join(", ");
-        return Err(format!("there is no figure {figure:?}; there are: {known}").into());
+        return Err(format!("unknown figure {figure:?}; known figures are: {known}").into());
     }
     Ok(papers)
 }
@@ -165,7 +165,7 @@ fn wanted(papers: &[Chosen], arguments: &Arguments, kept: &Found) -> Vec<Wanted>
 
 fn difference(folders: [PathBuf; 2]) -> Result<(), Failure> {
     if let Some(missing) = folders.iter().find(|folder| !folder.is_dir()) {
-        return Err(format!("{} is no folder; name a results folder", missing.display()).into());
+        return Err(format!("{} is not a folder; name a results folder", missing.display()).into());
     }
     let [before, after] = folders.map(|folder| folder::read(&[folder]));
     for note in before.notes.iter().chain(&after.notes) {
@@ -173,7 +173,8 @@ fn difference(folders: [PathBuf; 2]) -> Result<(), Failure> {
     }
     let found = differences(&before.documents, &after.documents);
     let changed = found.iter().filter(|one| one.has_changed_verdict).count();
-    let mut text = format!("{} values differ, {changed} of them in their verdict\n", found.len());
+    let mut text =
+        format!("{} values differ; the verdict of {changed} of them changed\n", found.len());
     for one in &found {
         let mark = if one.has_changed_verdict { "VERDICT " } else { "" };
         // Writing to a string cannot fail.
@@ -240,7 +241,9 @@ fn parse_age(text: &str) -> Result<u64, String> {
     };
     let number: Option<u64> = text.trim_end_matches(['s', 'm', 'h', 'd']).parse().ok();
     let seconds = number.filter(|_| factor > 0).and_then(|number| number.checked_mul(factor));
-    seconds.ok_or_else(|| format!("{text:?} is no age; write a number with s, m, h or d"))
+    seconds.ok_or_else(|| {
+        format!("invalid age {text:?}: write a number with s, m, h or d, such as 12h")
+    })
 }
 
 /// Name and version of the format that `--json` writes.

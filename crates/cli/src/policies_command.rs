@@ -255,7 +255,10 @@ impl Found {
         let drivers = if self.offloads { " over drivers that offload" } else { "" };
         let _ = write!(text, "{count} points{drivers} in {seconds:.0} s, {good} >= {WANTED}");
         if let Some(ratio) = self.worst_to_one() {
-            let _ = write!(text, "; two links without a rate against one: {ratio:.3} at worst");
+            let _ = write!(
+                text,
+                "; two links without a rate, divided by one link: {ratio:.3} at worst"
+            );
         }
         if let Some(percent) = self.worst_idle_percent() {
             let _ = write!(text, "; equal links idle with data: {percent:.1} % at worst");
@@ -360,17 +363,19 @@ fn parse_speed(text: &str) -> Result<u32, String> {
     let speed: Option<f64> = text.trim().parse().ok();
     let known = |quarters: &u32| speed == Some(f64::from(*quarters) / 4.0);
     let found = policies::SPEEDS.into_iter().find(known);
-    found.ok_or_else(|| "hosts are 0.25, 0.5, 1, 2 or 4 times as fast".to_owned())
+    found.ok_or_else(|| "invalid speed of hosts: it must be 0.25, 0.5, 1, 2 or 4".to_owned())
 }
 
 fn parse_exercise(text: &str) -> Result<Exercise, String> {
     let found = policies::EXERCISES.into_iter().find(|exercise| exercise.name() == text.trim());
-    found.ok_or_else(|| "the exercises are: one-way, two-way, ping-pong".to_owned())
+    found.ok_or_else(|| {
+        "unknown exercise: known exercises are one-way, two-way, ping-pong".to_owned()
+    })
 }
 
 fn parse_shaper(text: &str) -> Result<Shaper, String> {
     let found = policies::SHAPERS.into_iter().find(|shaper| shaper.name() == text.trim());
-    found.ok_or_else(|| "the shapers are: timers, slow-timers, exact".to_owned())
+    found.ok_or_else(|| "unknown shaper: known shapers are timers, slow-timers, exact".to_owned())
 }
 
 fn parse_known_size(text: &str) -> Result<u32, String> {

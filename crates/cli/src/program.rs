@@ -19,27 +19,28 @@ use crate::surroundings::Wanted;
 /// Why libraries cannot be preloaded into a program.
 #[derive(Debug, Error)]
 pub(crate) enum ProgramError {
-    #[error("there is no program {}; name its file, or add its folder to PATH", .0.display())]
+    #[error("no program {} in the folders of PATH; name the file of the program, or add its folder \
+             to PATH", .0.display())]
     NotFound(PathBuf),
     #[error(
-        "there is no option {option}, nor a program with that name; `ethernot run --help` lists the options, and the program \
-         comes after `--`", option = .0.display()
+        "{option} is neither an option nor a program; `ethernot run --help` lists the options, and \
+         the program comes after `--`", option = .0.display()
     )]
     NoOption(PathBuf),
     #[error("{} is a folder, not a program", .0.display())]
     Folder(PathBuf),
-    #[error("you may not run {}: its permissions do not allow it", .0.display())]
+    #[error("no permission to run {}; make the file executable with chmod +x, or run a copy", .0.display())]
     NotPermitted(PathBuf),
     #[error("read {}: {}", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
     #[error(
-        "{} is neither a program nor a script that says by `#!` what runs it; put what runs it first, as in \
+        "{} is neither a program nor a script with a line `#!`; put its interpreter first, as in \
          `ethernot run -- sh {}`", .0.display(), .0.display()
     )]
     NoFormat(PathBuf),
-    #[error("{}, which is to run {}, is not there", .interpreter.display(), .program.display())]
+    #[error("the interpreter {} of {} does not exist", .interpreter.display(), .program.display())]
     NoInterpreter { program: PathBuf, interpreter: PathBuf },
-    #[error("{} is for another kind of processor ({found}) than the libraries ({ours})", .program.display())]
+    #[error("{} is for another kind of processor, {found}, but the libraries are for {ours}", .program.display())]
     OtherArchitecture { program: PathBuf, found: String, ours: &'static str },
     #[error(
         "{} is statically linked{}: no library can be preloaded into it. {}. If it only starts other programs, set \
@@ -63,7 +64,8 @@ pub(crate) enum ProgramError {
          `sudo ethernot run -- …`, or run a copy of the program without them", .program.display()
     )]
     GainsRights { program: PathBuf, how: &'static str },
-    #[error("{}: {} is run by a script that is run by a script, and so on without an end", .0.display(), .0.display())]
+    #[error("{}: too many levels of scripts; {} has an interpreter that is itself a script, and so \
+             on without an end", .0.display(), .0.display())]
     TooManyScripts(PathBuf),
 }
 
@@ -164,8 +166,9 @@ impl Look<'_> {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let path = path.display();
-                self.warnings
-                    .push(format!("{path} may be run but not read, so its kind is unknown"));
+                self.warnings.push(format!(
+                    "{path} has the permission to be run but not to be read, so its kind is unknown"
+                ));
                 return Ok(());
             }
             Err(error) => return Err(unreadable(error)),
@@ -226,7 +229,8 @@ impl Look<'_> {
             // be dynamically linked.
             Err(ProgramError::Static { program, .. }) => {
                 self.warnings.push(format!(
-                "{}, which runs {}, is statically linked: the libraries are loaded only into programs that it starts",
+                "{}, the interpreter of {}, is statically linked, so the libraries are loaded only \
+                 into programs that it starts",
                 program.display(),
                 script.display()
             ));

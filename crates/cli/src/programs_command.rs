@@ -15,11 +15,10 @@ use crate::{Failure, own_program};
 /// stay on TCP; these cases show the cost of the library for such connections. If a program is not
 /// installed, prints a message and skips its cases. Needs root.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    ethernot bench programs --quick\n  \
-    ethernot bench programs --cases wrk-16K,redis-get-1 --repetitions 5\n  \
-    ethernot bench programs --json programs.json --html programs.html\n  \
-    ethernot bench programs --control                 (what chance does to the ratios)")]
+#[command(after_help = "Examples:\n  ethernot bench programs --quick\n  ethernot bench programs \
+                        --cases wrk-16K,redis-get-1 --repetitions 5\n  ethernot bench programs \
+                        --json programs.json --html programs.html\n  ethernot bench programs \
+                        --control                 (how much ratios vary by chance)")]
 pub(crate) struct Arguments {
     /// Three samples of each case: about two minutes
     #[arg(long)]

@@ -11,7 +11,10 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     };
     let number: Option<u64> = digits.parse().ok();
     number.and_then(|number| number.checked_mul(factor)).filter(|bytes| *bytes > 0).ok_or_else(
-        || "a size is a number of bytes above 0, with K for 1024 or M for 1048576".to_string(),
+        || {
+            "invalid size: it must be a number of bytes above 0, with K for 1024 or M for 1048576"
+                .to_string()
+        },
     )
 }
 
@@ -25,7 +28,7 @@ pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
     };
     let rate = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
     rate.filter(|rate| (RATE_MIN..=RATE_MAX).contains(rate)).ok_or_else(|| {
-        "a rate is a number of bits per second from 1M to 100G, such as 10G or 500M".to_string()
+        "invalid rate: it must be a number of bits per second from 1M to 100G, such as 10G or 500M".to_string()
     })
 }
 

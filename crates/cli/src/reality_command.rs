@@ -158,8 +158,9 @@ fn simulated(
     let mut points: Vec<(Test, Quantity, Point)> = Vec::new();
     for measured in samples {
         let Some(exercise) = host_costs::exercise(measured.test) else { continue };
-        let bytes = u32::try_from(measured.message_bytes)
-            .map_err(|_| format!("a message of {} bytes is too long", measured.message_bytes))?;
+        let bytes = u32::try_from(measured.message_bytes).map_err(|_| {
+            format!("invalid message size of {} bytes: it is too large", measured.message_bytes)
+        })?;
         let trial = Trial {
             links: &links,
             exercise,

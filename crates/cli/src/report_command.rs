@@ -38,10 +38,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let text = text.map_err(|error| format!("read {name}: {error}"))?;
     let mut results: Results = serde_json::from_str(&text)
-        .map_err(|error| format!("{name} is no result of `ethernot bench --json`: {error}"))?;
+        .map_err(|error| format!("{name} is not a result of `ethernot bench --json`: {error}"))?;
     if results.format != FORMAT {
         let format = &results.format;
-        return Err(format!("{name} has format {format:?}, this program reads {FORMAT:?}").into());
+        return Err(format!(
+            "{name} has format {format:?}, but this program reads {FORMAT:?}; measure again with \
+             this version"
+        )
+        .into());
     }
     if let Some(path) = &arguments.html {
         write_html(&results, path)?;

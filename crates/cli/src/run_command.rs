@@ -214,8 +214,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     }
     if let Some(circle) = configuration.deadlock_risk()? {
         eprintln!(
-            "ethernot: warning: packets may come to wait for each other in a circle: {}; \
-             [routing] lanes = \"dateline\" prevents it",
+            "ethernot: warning: packets can wait for each other in a circle (deadlock): {}; \
+             [routing] lanes = \"dateline\" prevents this",
             circle.join(" -> ")
         );
     }
@@ -282,7 +282,7 @@ pub(crate) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
     }
     if arguments.json {
         let settings: Value = toml::from_str(&configuration.effective)
-            .map_err(|error| format!("settings are not TOML: {error}"))?;
+            .map_err(|error| format!("the settings are not valid TOML: {error}"))?;
         return print(&format!("{settings:#}\n"));
     }
     print(&configuration.effective)
@@ -337,12 +337,12 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     let text =
         fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))?;
     let no_manifest =
-        |why: &str| wrong(&format!("no manifest of `ethernot sim run --manifest`: {why}"));
+        |why: &str| wrong(&format!("not a manifest of `ethernot sim run --manifest`: {why}"));
     let manifest: Value =
         serde_json::from_str(&text).map_err(|error| no_manifest(&error.to_string()))?;
     let field = |name: &str| {
         let value = manifest.get(name).and_then(Value::as_str);
-        value.ok_or_else(|| no_manifest(&format!("it has no `{name}`")))
+        value.ok_or_else(|| no_manifest(&format!("the key `{name}` is missing")))
     };
     let (expected, version) = (field("result_hash")?, field("version")?);
     let name = path.display().to_string();
@@ -362,7 +362,8 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     if found != expected {
         let own = env!("CARGO_PKG_VERSION");
         return Err(wrong(&format!(
-            "the result is {found}, not {expected}; made by version {version}, this is {own}"
+            "the result is {found} instead of {expected}; version {version} wrote the manifest, \
+             and this is version {own}"
         ))
         .into());
     }
@@ -403,7 +404,8 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
     let accepted = accepted.map_or_else(String::new, |bytes_per_second| {
         let gigabits = bytes_per_second * 8e-9;
         format!(
-            "accepted {gigabits:.4} Gb/s of each host, from the warm-up to the end of posting\n"
+            "accepted {gigabits:.4} Gb/s from each host, between the warm-up and the end of \
+             posting\n"
         )
     });
     format!(
@@ -492,7 +494,7 @@ fn collective(configuration: &Configuration, outcome: &Outcome) -> Option<(u32, 
 fn collective_summary(configuration: &Configuration, outcome: &Outcome) -> String {
     match collective(configuration, outcome) {
         Some((iterations, one_us)) => {
-            format!("done {iterations} times, one in {one_us:.3} us on average\n")
+            format!("{iterations} repetitions, each in {one_us:.3} us on average\n")
         }
         None => String::new(),
     }
@@ -508,7 +510,10 @@ fn ranks_summary(outcome: &Outcome) -> String {
     let middle = ranks.get(ranks.len() / 2).map(shown).unwrap_or_default();
     let first = ranks.first().map(shown).unwrap_or_default();
     let last: Vec<String> = ranks.iter().rev().take(RANKS_SHOWN).map(shown).collect();
-    format!("finished: first {first}, middle {middle}, last {}; all with --json\n", last.join(", "))
+    format!(
+        "finished: first {first}, middle {middle}, last {}; --json shows all\n",
+        last.join(", ")
+    )
 }
 
 /// Returns the engines' counters as text.
@@ -517,8 +522,8 @@ fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
     let lost = counts.frames_lost_in_network;
     let mut text = format!(
         "engines: {} connections, {} operations, goodput {:.3} Gb/s in all\nframes: {} sent, {} \
-         lost in the network, {} at random, {} in hosts, {} seen with a mark; {:.2} M frames/s \
-         simulated\n",
+         lost in the network, {} lost at random, {} lost in hosts, {} received with a mark; {:.2} \
+         M frames/s simulated\n",
         counts.connections,
         counts.operations,
         outcome.goodput_bps() / 1e9,
@@ -541,8 +546,8 @@ fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
     for (rail, links) in counts.rails.iter().enumerate() {
         let _ = writeln!(
             text,
-            "rail {rail}: {} data frames, {} acknowledgements alone, {} probe timeouts, \
-             {} suspicions, {} failures",
+            "rail {rail}: {} data frames, {} frames with only an acknowledgement, {} probe \
+             timeouts, {} suspicions, {} failures",
             links.data_frames_sent,
             links.explicit_acks_sent,
             links.probe_timeouts,
@@ -560,9 +565,9 @@ fn transport_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
     }
     let mut text = format!(
         "transport: {} connections, goodput {:.3} Gb/s of a throughput of {:.3} Gb/s in all\ndata \
-         frames {}, sent again {} ({:.2} %), timeouts {}, lost at random {}, twice there {}, out of \
-         order and not kept {}\nwindow {:.2} frames, round trip {:.3} us on average and {:.3} us at most, \
-         {:.2} % of acknowledgements with a mark\n",
+         frames {}, retransmitted {} ({:.2} %), timeouts {}, lost at random {}, duplicates {}, out \
+         of order and discarded {}\nwindow {:.2} frames, round trip {:.3} us on average and {:.3} \
+         us at most, {:.2} % of acknowledgements with a mark\n",
         counts.connections,
         outcome.goodput_bps() / 1e9,
         counts.throughput_bps(outcome.completed_ps) / 1e9,
@@ -593,9 +598,9 @@ fn transport_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
 /// Returns the counters of a receiver-driven transport (Homa) as text.
 fn homa_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
     format!(
-        "transport: {} pairs of hosts, goodput {:.3} Gb/s of a throughput of {:.3} Gb/s in all\ndata frames \
-         {}, sent again {} ({:.2} %), timeouts {}, lost at random {}, twice there {}\ngrants {}, requests to send \
-         again {}\n",
+        "transport: {} pairs of hosts, goodput {:.3} Gb/s of a throughput of {:.3} Gb/s in \
+         all\ndata frames {}, retransmitted {} ({:.2} %), timeouts {}, lost at random {}, \
+         duplicates {}\ngrants {}, requests to retransmit {}\n",
         counts.connections,
         outcome.goodput_bps() / 1e9,
         counts.throughput_bps(outcome.completed_ps) / 1e9,
@@ -678,7 +683,7 @@ fn ports(outcome: &Outcome) -> String {
         );
     }
     if ports.len() > PORTS_SHOWN {
-        let _ = writeln!(text, "and {} ports more; all with --json", ports.len() - PORTS_SHOWN);
+        let _ = writeln!(text, "and {} more ports; --json shows all", ports.len() - PORTS_SHOWN);
     }
     text
 }

@@ -56,7 +56,9 @@ pub(crate) struct Arguments {
 fn percent(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok();
     let valid = number.filter(|number| (0.01..=100.0).contains(number));
-    valid.ok_or_else(|| "a number from 0.01 to 100, such as 0.5".to_owned())
+    valid.ok_or_else(|| {
+        "invalid percentage: it must be a number from 0.01 to 100, such as 0.5".to_owned()
+    })
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -124,7 +126,7 @@ fn to_text(configuration: &Configuration, curve: &Curve) -> String {
             shown(&point.latency_us, 4),
             curve.idle_us
         ),
-        None => writeln!(text, "\nno saturation: the network carries what hosts can send"),
+        None => writeln!(text, "\nno saturation: the network carries the full rate of the hosts"),
     };
     text
 }

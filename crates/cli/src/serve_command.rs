@@ -44,9 +44,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     })?;
     let address = listener.local_addr()?;
     if let Some([_, cpu]) = cpu::first_two().filter(|_| !arguments.no_pinning) {
-        cpu::pin_to(cpu).map_err(|error| {
-            format!("restrict the server to CPU {cpu}: {error}; try --no-pinning")
-        })?;
+        cpu::pin_to(cpu)
+            .map_err(|error| format!("pin the server to CPU {cpu}: {error}; try --no-pinning"))?;
     }
     if arguments.json {
         println!("{}", json!({ "listening": address }));

@@ -73,7 +73,7 @@ pub(crate) fn chosen_tests(chosen: &[Test]) -> Result<Vec<Test>, Failure> {
     let is_possible = |test: &Test| TESTS.contains(test) || *test == Test::SmallBesideStream;
     if let Some(other) = chosen.iter().find(|test| !is_possible(test)) {
         let known = TESTS.map(Test::name).join(", ");
-        return Err(format!("test {:?} is not one of the paper's: {known}", other.name()).into());
+        return Err(format!("unknown test {:?}; known tests are: {known}", other.name()).into());
     }
     Ok(if chosen.is_empty() { TESTS.to_vec() } else { chosen.to_vec() })
 }
@@ -81,7 +81,7 @@ pub(crate) fn chosen_tests(chosen: &[Test]) -> Result<Vec<Test>, Failure> {
 fn parse_kind(text: &str) -> Result<LinkKind, String> {
     let known = || LinkKind::ALL.map(LinkKind::name).join(", ");
     let found = LinkKind::ALL.into_iter().find(|kind| kind.name() == text);
-    found.ok_or_else(|| format!("the kinds of links are: {}", known()))
+    found.ok_or_else(|| format!("unknown kind of link: known kinds are: {}", known()))
 }
 
 /// The tests of figure 2 in the `MultiEdge` paper.

@@ -142,7 +142,7 @@ impl OutputArguments {
             let written = frames.finish()?;
             if written.left_out > 0 {
                 eprintln!(
-                    "ethernot: {} later frames were not captured; --pcapng-frames {} has them all",
+                    "ethernot: {} later frames were not captured; --pcapng-frames {} captures all",
                     written.left_out,
                     written.frames + written.left_out
                 );
@@ -166,7 +166,7 @@ impl OutputArguments {
         let hosts = configuration.topology.hosts();
         if let Some(host) = self.pcapng_hosts.iter().find(|&&host| host >= hosts) {
             return Err(format!(
-                "--pcapng-hosts: there is no host {host}; they are 0 to {}",
+                "--pcapng-hosts: no host {host}; hosts have the numbers 0 to {}",
                 hosts - 1
             )
             .into());
@@ -197,7 +197,8 @@ impl OutputArguments {
                 writing(path, |file| trace_file::write(file, records, topology, self.trace_limit))?;
             if left_out > 0 {
                 eprintln!(
-                    "ethernot: {}: {left_out} later spans left out; --trace-limit {} has them all",
+                    "ethernot: {}: {left_out} later spans were omitted; --trace-limit {} writes \
+                     all",
                     path.display(),
                     self.trace_limit + left_out
                 );

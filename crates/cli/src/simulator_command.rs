@@ -73,7 +73,8 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
     // Writing to a `String` cannot fail, here and below.
     let _ = writeln!(
         text,
-        "{:24} {host_bytes:.0} B a host, {connection_bytes:.0} B an end of a connection, resident",
+        "{:24} {host_bytes:.0} B per host, {connection_bytes:.0} B per end of a connection, \
+         resident",
         "real engine, memory"
     );
     entries.insert(
@@ -81,7 +82,7 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
         json!({ "bytes_per_host": host_bytes, "bytes_per_connection_end": connection_bytes }),
     );
     let equal = equal_hashes()?;
-    let _ = writeln!(text, "the same on 1, 2 and 4 threads: {equal} of {} hashes", THREADS.len());
+    let _ = writeln!(text, "equal on 1, 2 and 4 threads: {equal} of {} hashes", THREADS.len());
     entries.insert("divided".to_owned(), json!({ "equal_hashes": equal }));
     let json = || Ok(format!("{:#}", Value::Object(entries)));
     write_results(arguments.json.as_deref(), json, || text)

@@ -99,7 +99,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let reasons: Vec<_> =
             found.refused.iter().map(|one| format!("{}: {}", one.what, one.reason)).collect();
         let reasons = reasons.join("; ");
-        return Err(format!("{refused} samples over the edge do not count: {reasons}").into());
+        return Err(format!(
+            "{refused} samples over the edge do not count, because the library's counters do not \
+             prove that they used the edge: {reasons}"
+        )
+        .into());
     }
     Ok(())
 }
@@ -111,7 +115,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     let needs_library = is_wanted || arguments.contenders.is_empty();
     let no_library = if needs_library { why_no_library(&program) } else { None };
     if let Some(reason) = no_library.as_ref().filter(|_| is_wanted) {
-        return Err(format!("contenders with the library cannot be measured: {reason}").into());
+        return Err(format!("contenders that need the library cannot be measured: {reason}").into());
     }
     Ok(Wishes {
         program,
@@ -168,11 +172,12 @@ fn parse_test(text: &str) -> Result<Test, String> {
 fn parse_contender(text: &str) -> Result<Contender, String> {
     let known = || Contender::ALL.map(Contender::name).join(", ");
     let found = Contender::ALL.into_iter().find(|contender| contender.name() == text);
-    found.ok_or_else(|| format!("whom can be measured: {}", known()))
+    found.ok_or_else(|| format!("unknown contender: known contenders are: {}", known()))
 }
 
 fn parse_message(text: &str) -> Result<u64, String> {
-    let largest = || format!("the largest message has {} M", MESSAGE_BYTES_MAX >> 20);
+    let largest =
+        || format!("invalid message size: a message has at most {} M", MESSAGE_BYTES_MAX >> 20);
     parse_size(text).and_then(
         |bytes| {
             if bytes <= MESSAGE_BYTES_MAX { Ok(bytes) } else { Err(largest()) }

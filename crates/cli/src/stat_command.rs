@@ -105,9 +105,10 @@ impl Found {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    found
-                        .silent
-                        .push(format!("{} does not answer: is it stopped?", process(&name)));
+                    found.silent.push(format!(
+                        "{} does not answer; check whether the program is stopped",
+                        process(&name)
+                    ));
                 }
                 Err(_) => {}
             }
@@ -162,8 +163,8 @@ impl Found {
         }
         if self.devices.is_empty() && self.sockets.is_empty() {
             text.push_str(
-                "no program has a device or moves connections; start one with: ethernot run -- PROGRAM, or \
-                 ethernot run --sockets -- PROGRAM\n",
+                "no program has a device or moves connections; start a program with: ethernot run \
+                 -- PROGRAM, or ethernot run --sockets -- PROGRAM\n",
             );
         }
         for silent in &self.silent {
@@ -171,7 +172,7 @@ impl Found {
             let _ = writeln!(text, "{silent}");
         }
         if self.refused > 0 {
-            let _ = writeln!(text, "{} of other users, which only root may see", self.refused);
+            let _ = writeln!(text, "{} of other users, which only root can see", self.refused);
         }
         text
     }
@@ -251,7 +252,7 @@ fn show(text: &mut String, device: &DeviceReport, before: Option<&Before<'_>>, c
     let overrun = device.completion_queues.iter().filter(|queue| queue.is_overrun).count();
     let _ = write!(
         text,
-        "{} ({}): {} at {}; {}, {} with {waiting} completions waiting",
+        "{} ({}): {} at {}; {}, {} with {waiting} completions that the program has not fetched",
         device.program,
         device.process,
         device.device,
@@ -295,7 +296,7 @@ fn show_sockets(text: &mut String, report: &Report, before: Option<&Report>) {
     let _ = writeln!(text, "; {} stayed on TCP", report.left_in_all());
     for (name, count) in &report.left {
         let known = Reason::ALL.iter().find(|reason| reason.name() == name);
-        let sentence = known.map_or("a reason that this version does not know", |r| r.sentence());
+        let sentence = known.map_or("a reason unknown to this version", |r| r.sentence());
         let _ = writeln!(text, "  {count} {name}: {sentence}");
     }
     text.push('\n');
@@ -521,7 +522,7 @@ mod tests {
             assert!(totals.contains(part), "{part}: {totals}");
         }
         assert!(totals.contains(&format!("2 no-offer: {}", Reason::NoOffer)), "{totals}");
-        assert!(totals.contains("1 moon: a reason that this version does not know"), "{totals}");
+        assert!(totals.contains("1 moon: a reason unknown to this version"), "{totals}");
         let before = Found { sockets: vec![earlier], ..Found::default() };
         assert!(found.to_text(Some(&before), 100).contains("2 MB/s sent"));
     }

@@ -52,8 +52,8 @@ fn text(result: &Reproduction, seconds: f64) -> String {
     let mut text = String::new();
     text.push_str(
         "Chen, Wyckoff, Moor (Sandia, 1999): Cost/Performance Evaluation of Gigabit Ethernet and \
-         Myrinet as Cluster Interconnect\nTimes in us. The paper heads the standard deviation \
-         sigma^2; it is sigma.\n\n",
+         Myrinet as Cluster Interconnect\nTimes in us. The heading sigma^2 of the paper means the \
+         standard deviation sigma.\n\n",
     );
     table1(&mut text, result);
     table2(&mut text, result);
@@ -106,12 +106,12 @@ fn table2(text: &mut String, result: &Reproduction) {
         [1.0, 5.0, 10.0, 15.0, 20.0].map(|percent| result.cells_within(percent));
     let _ = writeln!(
         text,
-        "  of {} cells {one} are within 1 %, {five} within 5 %, {ten} within 10 %, {fifteen} within \
-         15 %, {twenty} within 20 %; of 21 minima {} as printed",
+        "  of {} cells, {one} are within 1 %, {five} within 5 %, {ten} within 10 %, {fifteen} \
+         within 15 %, {twenty} within 20 %; of 21 minima, {} are as printed",
         result.cells.len(),
         result.minima_exact()
     );
-    let _ = writeln!(text, "  Cells that are off by more than 10 %:");
+    let _ = writeln!(text, "  Cells that differ by more than 10 %:");
     for (cell, reason) in result.cells.iter().filter_map(|cell| Some((cell, cell.reason()?))) {
         let _ = writeln!(
             text,

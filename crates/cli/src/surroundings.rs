@@ -271,8 +271,8 @@ impl Libraries {
             let places: Vec<_> =
                 folders.iter().map(|folder| folder.display().to_string()).collect();
             return Err(format!(
-                "the libraries that programs are given ({}) are not in {}; build them with `cargo xtask \
-                 libraries --release`, or name their folder by {PLACE}",
+                "the libraries for programs ({}) are not in {}; build them with `cargo xtask \
+                 libraries --release`, or name their folder in {PLACE}",
                 names.join(", "),
                 places.join(" nor in ")
             )
@@ -282,15 +282,15 @@ impl Libraries {
             let path = folder.join(name);
             File::open(&path).map_err(|error| {
                 format!(
-                    "the library {}: {error}; every user must be able to read it",
+                    "read the library {}: {error}; make the file readable for every user",
                     path.display()
                 )
             })?;
         }
         if folder.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
             return Err(format!(
-                "the libraries are in {}, but the loader takes no path with a space or a colon (LD_PRELOAD): copy them \
-                 to another folder and name that by {PLACE}",
+                "the libraries are in {}, but LD_PRELOAD permits no path with a space or a colon: \
+                 copy the libraries to another folder, and name this folder in {PLACE}",
                 folder.display()
             )
             .into());

@@ -100,7 +100,7 @@ impl FromStr for Part {
         });
         numbers
             .filter(|part| (1..=part.of).contains(&part.number))
-            .ok_or_else(|| "K/N with K from 1 to N, as in 3/16".to_owned())
+            .ok_or_else(|| "invalid part: write K/N with K from 1 to N, such as 3/16".to_owned())
     }
 }
 
@@ -150,15 +150,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let text = match unwritable {
         Some(Unwritable::Full) => format!(
-            "the sweep stopped, as the disk is full: {left} of {all} points have no result; make room, \
-             then run the same command: it runs only those"
+            "the sweep stopped, because the disk is full: {left} of {all} points have no result; \
+             make room, then run the same command, which runs only these points"
         ),
         Some(Unwritable::Other) => format!(
-            "the sweep stopped, as results cannot be kept: {left} of {all} points have no result; mend \
-             that, then run the same command: it runs only those"
+            "the sweep stopped, because results cannot be written: {left} of {all} points have no \
+             result; correct the cause, then run the same command, which runs only these points"
         ),
         None if arguments.finished => format!("{left} of {all} points have no result"),
-        None => format!("{left} of {all} points have no result; the same command runs only those"),
+        None => format!(
+            "{left} of {all} points have no result; the same command runs only these points"
+        ),
     };
     Err(text.into())
 }
@@ -343,7 +345,8 @@ fn report_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failur
     ctrlc::set_handler(move || {
         bar.abandon();
         eprintln!(
-            "ethernot: stopped; results so far are in {}, and the same command goes on",
+            "ethernot: stopped; the results so far are in {}, and the same command continues the \
+             sweep",
             folder.display()
         );
         process::exit(INTERRUPTED);

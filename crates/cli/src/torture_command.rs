@@ -205,7 +205,8 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
     });
     match bounds {
         Some(range) if !range.is_empty() => Ok(range),
-        _ => Err("seeds are a range of numbers such as 0..500, the last one excluded".to_owned()),
+        _ => Err("invalid seeds: write a range such as 0..500, which excludes the last number"
+            .to_owned()),
     }
 }
 

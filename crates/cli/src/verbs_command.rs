@@ -133,7 +133,7 @@ fn parse_message(text: &str) -> Result<u64, String> {
         if bytes <= MESSAGE_BYTES_MAX {
             Ok(bytes)
         } else {
-            Err("the largest message has 1024 M".to_string())
+            Err("invalid message size: a message has at most 1024 M".to_string())
         }
     })
 }
@@ -143,7 +143,9 @@ fn parse_sample_seconds(text: &str) -> Result<f64, String> {
         if (SECONDS_MIN..=SECONDS_MAX).contains(&seconds) {
             Ok(seconds)
         } else {
-            Err(format!("a sample takes {SECONDS_MIN} to {SECONDS_MAX} seconds"))
+            Err(format!(
+                "invalid length of a sample: it must be from {SECONDS_MIN} to {SECONDS_MAX} seconds"
+            ))
         }
     })
 }

@@ -244,18 +244,20 @@ fn parse_speed(text: &str) -> Result<u32, String> {
     let speed: Option<f64> = text.trim().parse().ok();
     let known = |quarters: &u32| speed == Some(f64::from(*quarters) / 4.0);
     let found = SPEEDS.into_iter().find(known);
-    found.ok_or_else(|| "hosts are 0.25, 0.5, 1, 2 or 4 times as fast".to_owned())
+    found.ok_or_else(|| "invalid speed of hosts: it must be 0.25, 0.5, 1, 2 or 4".to_owned())
 }
 
 fn parse_load(text: &str) -> Result<usize, String> {
     let load: Option<usize> = text.trim().parse().ok();
     let found = LOADS.into_iter().find(|&known| load == Some(known));
-    found.ok_or_else(|| "loads are 0, 1, 2 or 4 busy threads for each processor".to_owned())
+    found.ok_or_else(|| {
+        "invalid load: it must be 0, 1, 2 or 4 busy threads for each processor".to_owned()
+    })
 }
 
 fn parse_mode(text: &str) -> Result<Mode, String> {
     let found = [Mode::Polls, Mode::Waits].into_iter().find(|mode| mode.name() == text.trim());
-    found.ok_or_else(|| "modes are: polls, waits".to_owned())
+    found.ok_or_else(|| "unknown mode: known modes are polls, waits".to_owned())
 }
 
 const NS_PER_MS: u64 = 1_000_000;

@@ -85,17 +85,17 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
 fn table(report: &Report) -> String {
     let mut text = format!("8-byte ping-pong over {}, half a round trip\n", report.kind.name());
     for (name, latency) in &report.latency_ns {
-        let ratio = report
-            .ratios
-            .get(name)
-            .map_or_else(String::new, |ratio| format!("   edge takes {ratio:.2} of it"));
+        let ratio = report.ratios.get(name).map_or_else(String::new, |ratio| {
+            format!("   latency of edge divided by this latency: {ratio:.2}")
+        });
         // Writing to a string cannot fail, here and below.
         let _ = writeln!(text, "{name:<14}{:>8.2} us{ratio}", latency.median / 1e3);
     }
     for stream in &report.streams {
         let _ = writeln!(
             text,
-            "one-way {} KiB over udp: {:.1} Gb/s, the bare path with the same gather and copy {:.1}: {:.2} of it",
+            "one-way {} KiB over udp: {:.1} Gb/s; the bare path with the same gather and copy: \
+             {:.1} Gb/s; ratio {:.2}",
             stream.message_bytes >> 10,
             stream.edge_bits_per_second.median / 1e9,
             stream.bare_bits_per_second.median / 1e9,

@@ -252,7 +252,7 @@ fn mistakes_are_named_with_a_remedy() {
         (
             &["bench", "--peer", "127.0.0.1", "--links", "lo,"],
             2,
-            ["character 4", "nothing is named"],
+            ["character 4", "a name is missing"],
         ),
         (
             &["bench", "--peer", "127.0.0.1", "--links", "nosuch0"],
@@ -389,7 +389,7 @@ fn until(condition: impl Fn() -> bool) {
         }
         thread::sleep(Duration::from_millis(5));
     }
-    panic!("it never came to pass");
+    panic!("the condition did not become true in time");
 }
 
 fn text(bytes: &[u8]) -> String {

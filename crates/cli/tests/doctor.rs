@@ -173,7 +173,7 @@ fn until(condition: impl Fn() -> bool) {
         }
         thread::park_timeout(std::time::Duration::from_millis(10));
     }
-    panic!("it never came to pass");
+    panic!("the condition did not become true in time");
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -134,12 +134,12 @@ fn missing_programs_and_files_that_are_none_are_refused() {
     place.file("round", format!("#!{}\n", place.path("round").display()).as_bytes(), 0o755);
     place.refuses("absent-program", &["absent-program", "PATH"]);
     place.refuses("/absent/program", &["/absent/program"]);
-    place.refuses("--strickt", &["no option --strickt", "ethernot run --help"]);
+    place.refuses("--strickt", &["--strickt is neither an option", "ethernot run --help"]);
     place.refuses("/tmp", &["/tmp", "folder"]);
     place.refuses_file("plain", &["neither a program nor a script", "sh "]);
-    place.refuses_file("locked", &["may not run"]);
-    place.refuses_file("orphan", &["/absent/shell", "is to run"]);
-    place.refuses_file("orphan-of-env", &["absent-shell", "is to run"]);
+    place.refuses_file("locked", &["no permission to run"]);
+    place.refuses_file("orphan", &["/absent/shell", "does not exist"]);
+    place.refuses_file("orphan-of-env", &["absent-shell", "does not exist"]);
     place.refuses_file("round", &["without an end"]);
 }
 
@@ -155,7 +155,7 @@ fn programs_that_take_no_libraries_are_refused_with_a_reason() {
     place.file("other", &elf.with(|elf| elf.loader("/lib/klibc-x.so")), 0o755);
     place.refuses_file("other", &["another loader", "/lib/klibc-x.so"]);
     place.file("loaderless", &elf.with(|elf| elf.loader("/absent/ld-linux.so.2")), 0o755);
-    place.refuses_file("loaderless", &["/absent/ld-linux.so.2", "not there"]);
+    place.refuses_file("loaderless", &["/absent/ld-linux.so.2", "does not exist"]);
     place.file("alone", &elf.with(|elf| elf.segment_type(DYNAMIC, 0)), 0o755);
     place.refuses_file("alone", &["no C library"]);
     place.file("foreign", &elf.with(|elf| elf.bytes[18] = 243), 0o755);
@@ -329,7 +329,7 @@ fn wrong_settings_of_connections_are_named_before_anything_starts() {
         (["--networks", "10.0.0.0/33"], ["ETHERNOT_SOCKETS_NETWORKS", "10.0.0.0/33"]),
         (["--except-ports", "ssh"], ["ETHERNOT_SOCKETS_EXCEPT_PORTS", "22,8000-8099"]),
         (["--rules", rules.to_str().unwrap()], ["line 2", "\"prot\""]),
-        (["--rules", "/absent/rules"], ["/absent/rules", "may read"]),
+        (["--rules", "/absent/rules"], ["/absent/rules", "can read"]),
         (["--poll=often", "--rdma"], ["often", "always"]),
         (["--move", "often"], ["ETHERNOT_SOCKETS_MOVE=often", "always, when-it-pays or never"]),
         (["--links", "udp:::::"], ["ETHERNOT_SOCKETS_LINKS", "udp"]),

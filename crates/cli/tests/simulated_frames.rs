@@ -192,7 +192,7 @@ fn what_cannot_be_captured_is_reported() {
     assert!(!folder.0.join("a.pcapng").exists());
     let error =
         folder.error(&["run", "engines.toml", "--pcapng", "a.pcapng", "--pcapng-hosts", "4"]);
-    assert!(error.contains("no host 4; they are 0 to 3"), "{error}");
+    assert!(error.contains("no host 4; hosts have the numbers 0 to 3"), "{error}");
     let error = folder.error(&["run", "engines.toml", "--pcapng-hosts", "0"]);
     assert!(error.contains("--pcapng <FILE>"), "{error}");
     let error = folder.error(&["run", "engines.toml", "--pcapng", "no/such/a.pcapng"]);

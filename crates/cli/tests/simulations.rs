@@ -71,7 +71,7 @@ fn an_interrupted_sweep_says_how_to_go_on_and_does() {
     if kept.len() < POINTS {
         assert_eq!(output.status.code(), Some(130), "{output:?}");
         let text = String::from_utf8_lossy(&output.stderr);
-        assert!(text.contains("the same command goes on"), "{text}");
+        assert!(text.contains("the same command continues the sweep"), "{text}");
     }
     for (_, text) in kept.values() {
         let result: Value = serde_json::from_str(text).expect("results are whole");
@@ -282,7 +282,7 @@ fn a_collective_says_how_often_it_ran_and_what_one_took() {
     let one_us = result["completed_us"].as_f64().unwrap() / 4.0;
     assert_eq!(result["collective"]["iterations"], 4);
     assert!((result["collective"]["one_us"].as_f64().unwrap() - one_us).abs() < 1e-9);
-    assert!(text.contains(&format!("done 4 times, one in {one_us:.3} us on average")), "{text}");
+    assert!(text.contains(&format!("4 repetitions, each in {one_us:.3} us on average")), "{text}");
 }
 
 #[test]

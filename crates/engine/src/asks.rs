@@ -99,7 +99,10 @@ mod tests {
         let mut asks = Asks { asked_on: Some(LinkIndex(0)), unasked: ASK_FRAMES_MAX };
         assert!(!asks.may_ask_for_all(&paths, 0));
         assert!(asks.may_ask_for_all(&paths, 1));
-        assert!(asks.may_ask_for_all(&paths[..1], 0), "there is no other");
+        assert!(
+            asks.may_ask_for_all(&paths[..1], 0),
+            "the only link cannot ask for an acknowledgement"
+        );
         asks.unasked += ASK_TURN_FRAMES;
         assert!(asks.may_ask_for_all(&paths, 0));
         asks.on_asked(&mut paths);
@@ -112,7 +115,10 @@ mod tests {
         let mut asks = Asks { unasked: 7, asked_on: None };
         paths[1].on_sent(&mut pool, Instant(1), 100, Purpose::Data, data(0), false);
         asks.on_acknowledged(&mut paths, LinkIndex(0));
-        assert_eq!(asks.unasked, 7, "the other link waits for one");
+        assert_eq!(
+            asks.unasked, 7,
+            "the count was reset although the other link waits for an acknowledgement"
+        );
         paths[1].let_go(&mut pool);
         asks.on_acknowledged(&mut paths, LinkIndex(1));
         assert_eq!(asks.unasked, 0);

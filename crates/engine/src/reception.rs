@@ -279,7 +279,7 @@ mod tests {
         let Admission::Prove(cookie) =
             reception.admit(NOW, &mut counters, from, &hello(source, [0; COOKIE_BYTES]))
         else {
-            panic!("a stranger is let in");
+            panic!("a Hello without a cookie was admitted");
         };
         let hello = hello(source, cookie);
         let admission = reception.admit(NOW, &mut counters, from, &hello);

@@ -391,7 +391,11 @@ fn what_a_full_driver_refuses_waits_and_keeps_its_order() {
     let pieces = [piece(&pair, 0, 0, 1)];
     post(&mut pair, from, &other, &pieces).expect("posted");
     pair.turn(0);
-    assert_eq!(contexts(&pair.done(0)), [0, 1, 2, 100], "the other link is not kept waiting");
+    assert_eq!(
+        contexts(&pair.done(0)),
+        [0, 1, 2, 100],
+        "the datagram over the other link waits for the full link"
+    );
     assert!(pair.hosts[0].more && !pair.hosts[0].engine.is_idle());
     pair.turn(0);
     pair.turn(0);

@@ -22,7 +22,10 @@ fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
     pair.run_until(1_000_000, "the other host cannot send its frames", |pair| pair.hosts[1].more);
     // If a timer lies in the past, time does not advance. The test network panics in that case.
     pair.run_for(500_000);
-    assert!(pair.hosts[1].engine.poll_timeout() > pair.now, "its driver would spin");
+    assert!(
+        pair.hosts[1].engine.poll_timeout() > pair.now,
+        "the timer is in the past, so the driver would spin"
+    );
     pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
     pair.run_for(1_000_000_000);
     assert!(pair.done(0).iter().all(|completion| completion.result.is_ok()));
@@ -42,7 +45,10 @@ fn questions_that_wait_for_a_full_link_leave_no_timer_in_the_past() {
     pair.now = pair.now.after_ns(100_000_000);
     pair.turn(0);
     assert!(pair.hosts[0].more && pair.frames == 0);
-    assert!(pair.hosts[0].engine.poll_timeout() > pair.now, "its driver would spin");
+    assert!(
+        pair.hosts[0].engine.poll_timeout() > pair.now,
+        "the timer is in the past, so the driver would spin"
+    );
     // When the link has room, all Hellos leave immediately, without a timer.
     pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
     pair.turn(0);

@@ -144,7 +144,7 @@ fn one_host_cannot_take_the_place_of_all_requests() {
     let mut requests =
         |pair: &mut Pair, link, count| (0..count).filter(|_| request(pair, link)).count();
     assert_eq!(requests(&mut pair, 0, 20), 4);
-    assert_eq!(requests(&mut pair, 1, 1), 1, "another host has its own share");
+    assert_eq!(requests(&mut pair, 1, 1), 1, "the requests of one host block another host");
     // After the application has accepted or rejected a request, there is room for another request.
     let waiting = |event: &Event| match event {
         Event::Requested { connection, .. } => Some(*connection),
@@ -157,7 +157,7 @@ fn one_host_cannot_take_the_place_of_all_requests() {
     pair.wire.clear();
     assert_eq!(requests(&mut pair, 0, 10), 2);
     let others: Vec<_> = (1..6).map(|link| requests(&mut pair, link, 5)).collect();
-    assert_eq!(others, [3, 4, 4, 0, 0], "together they have what all may have");
+    assert_eq!(others, [3, 4, 4, 0, 0], "the limit for all hosts together does not hold");
 }
 
 //= protocol.md: set-up.4

@@ -55,7 +55,10 @@ fn a_link_that_is_cut_one_way_in_a_transfer_costs_nothing_but_time_and_comes_bac
             let before = pair.channels[0][cut_link].bytes;
             pair.write(0, 0, 4_000_000, 2);
             finish(&mut pair, 4_000_000, 1);
-            assert!(pair.channels[0][cut_link].bytes - before > 1_000_000, "it carries its share");
+            assert!(
+                pair.channels[0][cut_link].bytes - before > 1_000_000,
+                "the restored link carries too little"
+            );
             assert!(pair.hosts[0].closed().is_empty());
         }
     }
@@ -90,7 +93,7 @@ fn the_only_link_may_be_down_for_a_while_and_no_thread_spins() {
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), LinkEvent::Down);
     pair.write(0, 0, 1_000_000, 1);
     pair.turn(0);
-    assert!(!pair.hosts[0].more, "a link that is down is not asked again and again");
+    assert!(!pair.hosts[0].more, "the engine requests another turn for a link that is down");
     pair.run_for(2_000_000_000);
     let up = LinkEvent::Changed(caps(0, 0, &LinkPlan::default()));
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), up);

@@ -465,7 +465,11 @@ fn of_two_pairs_under_one_index_that_of_the_initiator_stays() {
         pair.hosts[to].engine.handle_link_event(pair.now, LinkId(1), LinkEvent::Down);
         pair.run_for(900_000_000);
         forged(&mut pair, 2_000);
-        assert_eq!(known(&pair), Some(address(1 - to, 1)), "it was heard a moment ago");
+        assert_eq!(
+            known(&pair),
+            Some(address(1 - to, 1)),
+            "a forged frame changed a recently used address"
+        );
         pair.run_for(200_000_000);
         forged(&mut pair, 3_000);
         let expected = if to == 0 { None } else { Some(elsewhere) };

@@ -313,14 +313,14 @@ fn a_forged_size_of_frames_holds_until_it_is_probed() {
     transfer(&mut pair);
     assert_eq!(size(&pair), 9000);
     too_big(&mut pair, Evidence::Quoted([3; 16]));
-    assert_eq!(size(&pair), 9000, "it quotes nothing that was sent");
+    assert_eq!(size(&pair), 9000, "a report that quotes no sent frame had an effect");
     let heads = spy(&mut pair, true);
     for _ in 0..30 {
         // Begin a write, so that the connection is not compressed when the report arrives.
         pair.write(0, 0, 8, 1);
         pair.turn(0);
         too_big(&mut pair, Evidence::Hearsay);
-        assert_eq!(size(&pair), 1472, "a size that needs no proof stays");
+        assert_eq!(size(&pair), 1472, "a report without proof lowered the size below 1472 bytes");
         pair.run_for(100_000_000);
         pair.done(0);
         transfer(&mut pair);
@@ -334,5 +334,5 @@ fn a_forged_size_of_frames_holds_until_it_is_probed() {
     assert_eq!(pair.done(0).len(), 1);
     too_big(&mut pair, quoted);
     transfer(&mut pair);
-    assert_eq!(size(&pair), 256, "what was sent was too big");
+    assert_eq!(size(&pair), 256, "a report that quotes a sent frame had no effect");
 }

@@ -117,7 +117,7 @@ fn a_connection_becomes_more_or_less_patient_while_it_lives() {
     let source = pair.source(0, 0);
     pair.post(0, Request::Send { source }, 8, 1);
     pair.run_for(10 * SECOND_NS);
-    assert_eq!(pair.done(0).len(), 0, "it waits for a receive for as long as it takes");
+    assert_eq!(pair.done(0).len(), 0, "the send ended without a receive");
     pair.receive(1, 3 << 20, 4096, 0);
     pair.run_for(SECOND_NS);
     assert_eq!(pair.done(0).len(), 1);
@@ -258,7 +258,11 @@ fn a_completion_that_finds_no_room_ends_its_queue_pair() {
         assert!(kept.iter().all(|done| done.result.is_ok()));
         let other: Vec<_> = std::iter::from_fn(|| queues[1 - overrun].poll()).collect();
         assert_eq!(other.len(), 10, "each is accounted for once");
-        assert_eq!((pair.done(0).len(), pair.done(1).len()), (10, 10), "the other goes on");
+        assert_eq!(
+            (pair.done(0).len(), pair.done(1).len()),
+            (10, 10),
+            "the other queue did not get all completions"
+        );
         assert!(pair.hosts.iter().all(|host| host.info().established));
     }
 }

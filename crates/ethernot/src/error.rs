@@ -67,10 +67,10 @@ pub enum Error {
 #[non_exhaustive]
 pub enum ListenError {
     /// The service already has a listener. Contains the number of the service.
-    #[error("the endpoint listens for service {0} already; choose another number")]
+    #[error("the endpoint already listens for service {0}; choose another number")]
     InUse(u32),
     /// The endpoint was shut down.
-    #[error("the endpoint is shut down; listen on another one")]
+    #[error("the endpoint is shut down; listen on another endpoint")]
     ShutDown,
     /// The process is a forked child.
     #[error(transparent)]
@@ -88,7 +88,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Peer(#[from] PeerSpecError),
     /// A link that the peer's address requires could not be made.
-    #[error("cannot make a link towards the peer: {0}")]
+    #[error("cannot make a link to the peer: {0}")]
     Link(#[source] Box<BindError>),
     /// On raw Ethernet, no host has the address, or the host with this address does not serve the
     /// port.
@@ -96,8 +96,8 @@ pub enum ConnectError {
     Neighbour(#[from] PacketError),
     /// No link of this endpoint can send to any of the peer's addresses.
     #[error(
-        "no link of this endpoint can send to {}; add one that does: IPv4 reaches IPv4 only, and \
-         stations are reached by packet and xdp links",
+        "no link of this endpoint can send to {}; add a suitable link: IPv4 links reach only IPv4 \
+         addresses, and only packet and xdp links reach stations",
         listed(.peers)
     )]
     NoWay {
@@ -108,12 +108,12 @@ pub enum ConnectError {
     #[error(transparent)]
     Request(#[from] engine::ConnectError),
     /// The protection domain belongs to another endpoint.
-    #[error("the regions that the peer may reach: {0}")]
+    #[error("the memory regions that the peer can access: {0}")]
     Domain(#[source] RegisterError),
     /// The completion queue belongs to another endpoint.
     #[error(
-        "the completion queue of the connection belongs to another endpoint; connections share a queue \
-         only with others of their endpoint"
+        "the completion queue of the connection belongs to another endpoint; connections can share \
+         a queue only with connections of the same endpoint"
     )]
     ForeignQueue,
     /// The handshake ended without a connection.
@@ -128,15 +128,15 @@ pub enum ConnectError {
         private_data: Vec<u8>,
     },
     /// The endpoint was shut down.
-    #[error("the endpoint is shut down; connect from another one")]
+    #[error("the endpoint is shut down; connect from another endpoint")]
     ShutDown,
     /// An earlier call has already returned the outcome of the attempt.
     #[error("the outcome of this attempt was returned before; connect again")]
     Answered,
     /// The limit of the attempt has expired.
     #[error(
-        "{peer} did not accept within {limit:?}; does its program accept connections, and does the network carry the \
-         frames?"
+        "{peer} did not accept within {limit:?}; check whether its program accepts connections, \
+         and whether the network carries the frames"
     )]
     TimedOut {
         /// The first address of the peer.
@@ -164,16 +164,16 @@ pub enum AcceptError {
     #[error(transparent)]
     Refused(#[from] engine::AcceptError),
     /// The protection domain belongs to another endpoint.
-    #[error("the regions that the peer may reach: {0}")]
+    #[error("the memory regions that the peer can access: {0}")]
     Domain(#[source] RegisterError),
     /// The completion queue belongs to another endpoint.
     #[error(
-        "the completion queue of the connection belongs to another endpoint; connections share a queue \
-         only with others of their endpoint"
+        "the completion queue of the connection belongs to another endpoint; connections can share \
+         a queue only with connections of the same endpoint"
     )]
     ForeignQueue,
     /// The connection to the peer was lost before the peer confirmed the acceptance.
-    #[error("the peer is gone before it knew of the acceptance: {0}")]
+    #[error("the connection ended before the peer received the acceptance: {0}")]
     Closed(#[source] Closed),
     /// The endpoint was shut down.
     #[error(
@@ -182,8 +182,8 @@ pub enum AcceptError {
     ShutDown,
     /// The limit expired before the peer confirmed the acceptance. The connection is closed.
     #[error(
-        "the peer did not confirm the acceptance within {limit:?}; it is gone, or the network loses frames: wait for \
-         its next request"
+        "the peer did not confirm the acceptance within {limit:?}; the peer ended, or the network \
+         loses frames: wait for the next request"
     )]
     TimedOut {
         /// The limit.
@@ -215,7 +215,7 @@ pub enum PostError {
     Pieces(#[from] PieceListError),
     /// The range exceeds the remote region.
     #[error(
-        "{length} bytes at offset {offset} leave the remote region of {limit} bytes; access less of it, or have the peer offer more"
+        "{length} bytes at offset {offset} exceed the remote region of {limit} bytes; access fewer bytes, or let the peer offer a larger region"
     )]
     RemoteBounds {
         /// Offset of the first byte.
@@ -234,10 +234,11 @@ pub enum PostError {
     Status(u32),
     /// The operation has more bytes than an operation can carry inline. Contains the number of
     /// bytes.
-    #[error("{0} bytes are more than the {max} an operation carries by value; register them", max = semantics::INLINE_BYTES_MAX)]
+    #[error("{0} bytes exceed the {max} bytes that an operation carries by value; register the \
+             memory", max = semantics::INLINE_BYTES_MAX)]
     InlineTooLong(usize),
     /// The operation has more bytes than any operation can carry. Contains the number of bytes.
-    #[error("{0} bytes are more than the {max} an operation carries; split it", max = semantics::OPERATION_BYTES_MAX)]
+    #[error("{0} bytes exceed the {max} bytes of an operation; split the operation", max = semantics::OPERATION_BYTES_MAX)]
     TooLong(u64),
 }
 
@@ -276,9 +277,7 @@ pub enum OperationFailure {
 #[non_exhaustive]
 pub enum PollError {
     /// The queue belongs to another endpoint.
-    #[error(
-        "the completion queue that was to be polled belongs to another endpoint; poll it there"
-    )]
+    #[error("the completion queue belongs to another endpoint; poll it at that endpoint")]
     ForeignQueue,
     /// The process is a forked child.
     #[error(transparent)]
@@ -291,7 +290,7 @@ pub enum PollError {
 #[non_exhaustive]
 pub enum WaitError {
     /// The limit has expired. No event is lost, so the call may be repeated.
-    #[error("nothing has come within {limit:?}; wait again")]
+    #[error("no event arrived within {limit:?}; wait again")]
     TimedOut {
         /// The limit.
         limit: Duration,
@@ -300,15 +299,13 @@ pub enum WaitError {
     #[error("the connection has ended: {0}")]
     Closed(Closed),
     /// The endpoint was shut down before or during the wait.
-    #[error("the endpoint was shut down; make another")]
+    #[error("the endpoint was shut down; make another endpoint")]
     ShutDown,
     /// The queue belongs to another endpoint.
-    #[error(
-        "the completion queue that is waited for belongs to another endpoint; wait for it there"
-    )]
+    #[error("the completion queue belongs to another endpoint; wait for it at that endpoint")]
     ForeignQueue,
     /// At least one of the awaited objects belongs to another endpoint.
-    #[error("something that is waited for belongs to another endpoint; wait for it there")]
+    #[error("one of the events belongs to another endpoint; wait for it at that endpoint")]
     Foreign,
     /// The process is a forked child.
     #[error(transparent)]
@@ -347,5 +344,5 @@ pub enum LinkError {
 
 /// The bytes do not describe a remote region. Contains the number of bytes.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("a remote region is described by {expected} bytes, not {0}; have the peer send `RemoteRegion::to_bytes`", expected = crate::RemoteRegion::BYTES)]
+#[error("a description of a remote region has {expected} bytes, not {0}; let the peer send `RemoteRegion::to_bytes`", expected = crate::RemoteRegion::BYTES)]
 pub struct RemoteRegionError(pub usize);

@@ -171,7 +171,10 @@ impl<'a> RegionSlice<'a> {
 
 /// Error for a range that exceeds the region or slice.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("bytes {start} to {end} are not a part of {limit} bytes; name a range within these")]
+#[error(
+    "bytes {start} to {end} are outside the {limit} bytes of the region; name a range within these \
+     bytes"
+)]
 pub struct RangeError {
     /// Offset of the first byte of the range.
     pub start: u64,

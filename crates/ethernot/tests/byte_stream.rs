@@ -144,7 +144,7 @@ fn a_stream_that_is_dropped_without_an_end_is_reset() {
         assert_eq!(client.connection().closed(), Some(Closed::ByPeer));
         let error = client.write(b"x").await.expect_err("it is over");
         assert_eq!(error.kind(), ErrorKind::BrokenPipe);
-        client.shutdown().await.expect("nothing is left to be said");
+        client.shutdown().await.expect("shutdown after the end does nothing");
     });
 }
 

@@ -70,7 +70,7 @@ fn a_handle_is_given_up_and_awaited_again() {
         let first = poll_once(&mut handle, &waker());
         assert!(matches!(first, Poll::Pending | Poll::Ready(Ok(_))));
         assert_eq!(block_on(&mut handle), Ok(expected));
-        assert_eq!(block_on(handle), Ok(expected), "its end is told once more");
+        assert_eq!(block_on(handle), Ok(expected), "a second wait returned another result");
     }
 }
 
@@ -102,7 +102,7 @@ fn a_task_that_changes_its_thread_is_woken_where_it_is_now() {
         waiting.join().expect("no panic")
     });
     assert_eq!(waiting.expect("a message").to_vec().unwrap(), b"now");
-    assert_eq!(old.0.load(Ordering::SeqCst), 0, "it does not wait there any more");
+    assert_eq!(old.0.load(Ordering::SeqCst), 0, "the former waker was woken");
 }
 
 /// Answers each message of one connection, and returns the reason why the connection ended.

@@ -260,7 +260,7 @@ fn threads_that_wait_return_when_the_endpoint_is_shut_down() {
         while !is_armed.load(Ordering::Acquire) {
             thread::yield_now();
         }
-        endpoint.shutdown(Some(LIMIT)).expect("the peer hears of it");
+        endpoint.shutdown(Some(LIMIT)).expect("the peer is notified");
         for ended in [accept, completion, any] {
             assert_eq!(ended.join().expect("no panic"), Err(WaitError::ShutDown));
         }
@@ -283,7 +283,7 @@ fn an_endpoint_that_is_shut_down_makes_no_connection() {
     let address = endpoint.local_addresses().expect("not forked")[0];
     let asking = pair.client.endpoint.start_connect(address, ConnectOptions::new());
     let request = listener.accept(Some(LIMIT)).expect("it is asked for");
-    endpoint.shutdown(Some(LIMIT)).expect("the peer hears of it");
+    endpoint.shutdown(Some(LIMIT)).expect("the peer is notified");
     assert!(matches!(request.accept(&[]), Err(AcceptError::ShutDown)));
     let asking = asking.expect("it asks").wait(Some(LIMIT));
     assert!(matches!(asking, Err(ConnectError::Closed { .. })), "{asking:?}");
@@ -314,7 +314,7 @@ fn tasks_that_wait_return_when_the_endpoint_is_shut_down() {
     assert!(end.as_mut().poll(&mut context).is_pending());
     assert!(Pin::new(&mut receive).poll(&mut context).is_pending());
     thread::scope(|scope| {
-        scope.spawn(|| endpoint.shutdown(Some(LIMIT)).expect("the peer hears of it"));
+        scope.spawn(|| endpoint.shutdown(Some(LIMIT)).expect("the peer is notified"));
         assert!(matches!(block_on(request), Err(WaitError::ShutDown)));
         assert!(matches!(block_on(completion), Err(WaitError::ShutDown)));
         assert_eq!(block_on(own), Err(WaitError::Closed(Closed::Here)));
@@ -417,13 +417,14 @@ fn a_full_queue_that_is_not_polled_refuses_more_and_loses_nothing() {
     let signalled = |context| OperationOptions::SIGNALLED.context(context);
     let write = |context| client.write_bytes(b"x", &pair.remote, 0, signalled(context));
     for context in 0..capacity {
-        let write = write(context).expect("there is a place");
+        let write = write(context).expect("an entry is free");
         assert_eq!(write.wait(Some(LIMIT)), Ok(0));
     }
-    let full = refusal(write(capacity).expect_err("there is no place"));
+    let full = refusal(write(capacity).expect_err("the completion queue is full"));
     assert_eq!(full, OperationRefusal::CompletionQueueFull(capacity as usize));
     // Operations that need no entry of the queue still succeed.
-    let plain = client.write_bytes(b"y", &pair.remote, 0, NONE).expect("it takes no place");
+    let plain =
+        client.write_bytes(b"y", &pair.remote, 0, NONE).expect("the operation needs no entry");
     assert_eq!(block_on(plain), Ok(0));
     // The peer's queue also has no free entry for a notification, so the notifications wait at the
     // peer.
@@ -436,5 +437,5 @@ fn a_full_queue_that_is_not_polled_refuses_more_and_loses_nothing() {
     assert!(notified.iter().all(|note| note.wait(Some(LIMIT)) == Ok(0)));
     let polled = client.completions(Some(LIMIT)).take(capacity as usize);
     assert!(polled.map(|done| done.expect("there").context).eq(0..capacity));
-    assert_eq!(write(0).expect("there is a place again").wait(Some(LIMIT)), Ok(0));
+    assert_eq!(write(0).expect("an entry is free again").wait(Some(LIMIT)), Ok(0));
 }

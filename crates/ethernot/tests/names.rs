@@ -188,5 +188,5 @@ fn until(condition: impl Fn() -> bool) {
         }
         thread::park_timeout(Duration::from_millis(5));
     }
-    panic!("it never came to pass");
+    panic!("the condition did not become true in time");
 }

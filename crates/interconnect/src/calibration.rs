@@ -58,7 +58,8 @@ pub enum CalibrationError {
     },
     /// A known parameter exceeds the measured time.
     #[error(
-        "{what} is {known}, but the latencies allow at most {most}: measure again, or correct it"
+        "{what} is {known}, but with the measured latencies it can be at most {most}: correct it, \
+         or measure again"
     )]
     Known {
         /// Name of the parameter.

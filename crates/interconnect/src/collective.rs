@@ -276,7 +276,7 @@ impl Workload for CollectiveLoop {
         let CollectiveConfiguration { collective, ranks, .. } = self.configuration;
         let slowest = self.states.iter().zip(0..).filter(|(state, _)| state.is_waiting);
         let slowest = slowest.min_by_key(|(state, _)| (state.iteration, state.step));
-        let Some((state, rank)) = slowest else { return "some ranks have not begun".to_owned() };
+        let Some((state, rank)) = slowest else { return "some ranks have not started".to_owned() };
         let State { iteration, step, .. } = state;
         let from = collective.step(ranks, rank, *step).from;
         let peers = if let Peers::One(from) = from {

@@ -249,7 +249,7 @@ pub enum ConfigurationError {
     },
     /// The caller wants to capture frames, but the hosts have no engine that sends any.
     #[error(
-        "there are no frames to capture: only hosts with the real engine have them, on a fabric of kind \
+        "no frames to capture: only hosts with the real engine send frames, on a fabric of kind \
          ethernet; set kind = \"edge\" in [host]"
     )]
     NoFrames,
@@ -469,7 +469,7 @@ fn place(section: &str) -> String {
 }
 
 fn no_files(_path: &str) -> Result<String, String> {
-    Err("files are not read here".to_owned())
+    Err("this configuration cannot name other files".to_owned())
 }
 
 fn read_topology(keys: &mut Reader) -> Result<Topology, ConfigurationError> {

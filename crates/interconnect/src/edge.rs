@@ -199,9 +199,9 @@ pub enum EdgeError {
     },
     /// The hosts need more memory than a simulation may use.
     #[error(
-        "payload = \"bytes\" takes {bytes} bytes of memory, of at most {BYTES_MAX}: {pairs} pairs of a host \
-         that sends and one that receives, twice window x operation_bytes each; lower one of them or the \
-         number of hosts, or use payload = \"ghost\""
+        "payload = \"bytes\" needs {bytes} bytes of memory, and the maximum is {BYTES_MAX}: each \
+         of {pairs} pairs of a sending and a receiving host needs twice window x operation_bytes; \
+         lower window, operation_bytes or the number of hosts, or use payload = \"ghost\""
     )]
     Bytes {
         /// Memory needed, in bytes.
@@ -632,7 +632,8 @@ impl Fabric for EdgeFabric {
         let waiting = self.streams.iter().filter(|stream| !stream.waiting.is_empty()).count();
         Stuck::Unfinished {
             what: format!(
-                "{} messages are not complete; {waiting} pairs of hosts have more to post",
+                "{} messages are not complete; {waiting} pairs of hosts have further operations to \
+                 post",
                 self.open_messages
             ),
         }

@@ -377,7 +377,7 @@ impl Workload for Goal {
                 let place = self.unit.place(program.operations[index as usize].place);
                 return format!(
                     "{}: rank {rank} waits for rank {to} to receive its message with tag {tag} \
-                     ({place}); add the receive, or let it wait for less; {left}",
+                     ({place}); add the receive, or remove requirements of the receive; {left}",
                     self.file
                 );
             }
@@ -390,8 +390,8 @@ impl Workload for Goal {
             };
             let (source, tag) = (named(from, "rank"), named(tag, "tag"));
             return format!(
-                "{}: rank {rank} waits for a message from {source} with {tag} ({place}) that is never \
-                 sent; add the send or remove what waits for it; {left}",
+                "{}: rank {rank} waits for a message from {source} with {tag} ({place}) that is \
+                 never sent; add the send, or remove the receive; {left}",
                 self.file
             );
         }

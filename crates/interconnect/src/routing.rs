@@ -160,7 +160,7 @@ pub enum RoutingError {
         topology: String,
     },
     /// A link has fewer lanes than the rule needs.
-    #[error("the dateline rule needs 2 lanes between switches, but there is {lanes} at {link}")]
+    #[error("the dateline rule needs 2 lanes between switches, but {link} has {lanes}")]
     TooFewLanes {
         /// Number of lanes.
         lanes: usize,

@@ -751,10 +751,10 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     }
 }
 
-const SATURATED: &str = "they kept growing, so the load is more than the network carries";
-const ENDLESS: &str =
-    "they did not keep growing, so the workload is endless or the limit of events too low";
-const DIVIDED: &str = "run it on one thread to hear whether they kept growing";
+const SATURATED: &str = "their number kept growing, so the load is more than the network carries";
+const ENDLESS: &str = "their number did not keep growing, so the workload is endless, or the limit \
+                       of events is too low";
+const DIVIDED: &str = "to see whether their number kept growing, run the simulation on one thread";
 /// Number of events between two checks of a run. Each check also samples the number of messages in
 /// flight. The events between two checks take a fraction of a millisecond of real time.
 const CHECK_EVENTS: u64 = 4_096;

@@ -75,7 +75,7 @@ pub trait Workload {
     /// Describes the unfinished work. The run calls this if no events remain and the workload is
     /// not finished.
     fn awaits(&self) -> String {
-        "some ranks have not done all they had to".to_owned()
+        "some ranks have not finished their work".to_owned()
     }
 }
 

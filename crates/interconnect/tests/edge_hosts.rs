@@ -195,7 +195,7 @@ fn bytes_that_take_too_much_memory_are_refused() {
         multiedge("[host]\nkind = \"edge\"\npayload = \"bytes\"\noperation_bytes = 1_000_000\n");
     let configuration = Configuration::parse("test.toml", &text).expect("it is valid");
     let error = configuration.run().expect_err("7.7 GB").to_string();
-    assert!(error.contains("takes 7680000000 bytes") && error.contains("240 pairs"), "{error}");
+    assert!(error.contains("needs 7680000000 bytes") && error.contains("240 pairs"), "{error}");
 }
 
 /// Runs four hosts that send to one host over a switch with congestion marks. The switch's buffer

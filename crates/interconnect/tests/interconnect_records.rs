@@ -174,10 +174,15 @@ fn a_run_is_stopped_by_its_watcher() {
         };
         let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
         let Err(error) = configuration.run_watched(&InTurns, watch) else {
-            assert!(reported.is_empty(), "it was over before anybody was told: {reported:?}");
+            assert!(
+                reported.is_empty(),
+                "the run ended although its watcher stopped it: {reported:?}"
+            );
             continue;
         };
-        let [events] = reported[..] else { panic!("told {reported:?}") };
+        let [events] = reported[..] else {
+            panic!("the watcher was not called exactly once: {reported:?}")
+        };
         assert!(
             error.to_string().starts_with(&format!("stopped after {events} events")),
             "{error}"

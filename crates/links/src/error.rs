@@ -17,7 +17,7 @@ pub enum BindError {
     Links(#[from] LinkSpecError),
     /// The interfaces could not be listed.
     #[error(
-        "cannot ask the kernel for its network interfaces; allow this process the sockets for it (rtnetlink)"
+        "cannot read the list of network interfaces from the kernel; allow this process to open rtnetlink sockets"
     )]
     Interfaces(#[source] io::Error),
     /// The program named no link, and no interface is usable.
@@ -88,11 +88,13 @@ pub enum BindError {
     Start(#[from] StartError),
     /// The kernel returned no random bytes.
     #[error(
-        "the kernel gives no random bytes, without which keys could be guessed (may this process use `getrandom`?)"
+        "the kernel returns no random bytes, which protect the keys from being guessed; allow this process to call `getrandom`"
     )]
     Entropy(#[source] io::Error),
     /// The table of protection domains is full.
-    #[error("the table of memory regions has no room for a protection domain; allow for one more")]
+    #[error(
+        "the table of memory regions has no room for a protection domain; configure a larger table"
+    )]
     NoDomain,
 }
 

@@ -27,9 +27,7 @@ pub struct LinkSpecError {
 #[non_exhaustive]
 pub enum LinkSpecProblem {
     /// The name is empty.
-    #[error(
-        "nothing is named here; links are separated by single commas, such as eth0,packet:eth1"
-    )]
+    #[error("a name is missing here; separate links by single commas, such as eth0,packet:eth1")]
     Empty,
     /// There is no such kind of link.
     #[error("no kind of link has this name{}; the kinds are udp, packet, xdp and shm", meant(*.nearest))]
@@ -43,11 +41,11 @@ pub enum LinkSpecProblem {
     )]
     InterfaceName,
     /// The text looks like an IP address but is not valid.
-    #[error("this is no IP address; write 10.0.0.1, [2001:db8::1] or [fe80::1%eth0]")]
+    #[error("this is not an IP address; write 10.0.0.1, [2001:db8::1] or [fe80::1%eth0]")]
     Address,
     /// A zone follows an address that is not link-local.
     #[error(
-        "only link-local IPv6 addresses (fe80::/10) are on a particular interface; remove `%` and everything after it"
+        "only link-local IPv6 addresses (fe80::/10) can name an interface; remove `%` and everything after it"
     )]
     Zone,
     /// The text is not a port.
@@ -55,7 +53,7 @@ pub enum LinkSpecProblem {
     Port,
     /// The text is not the number of a receive queue.
     #[error(
-        "not a receive queue; write a number from 0, fewer than the interface has (`ethtool -l` lists them)"
+        "not a receive queue; write a number from 0 and less than the number of queues (`ethtool -l` shows it)"
     )]
     Queue,
     /// The kind of link has no such option.
@@ -81,7 +79,7 @@ pub enum LinkSpecProblem {
         nearest: Option<&'static str>,
     },
     /// The text is neither `yes` nor `no`.
-    #[error("not a choice; write `yes` or `no` for polling that drives the queue")]
+    #[error("not a choice; write `yes` or `no`: whether polling drives the queue")]
     BusyPoll,
     /// Text follows `shm`. An endpoint has at most one link over shared memory, so `shm` has no
     /// interface and no options.
@@ -417,9 +415,9 @@ mod tests {
             ("eth0,,eth1", "", 6, "single commas"),
             ("eth0,paket:eth1", "paket", 6, "did you mean \"packet\""),
             ("xpd:lo:0", "xpd", 1, "did you mean \"xdp\""),
-            ("fe80::g", "fe80::g", 1, "no IP address"),
+            ("fe80::g", "fe80::g", 1, "not an IP address"),
             ("10.0.0.1:x", "x", 10, "65535"),
-            ("udp:10.0.0.300", "10.0.0.300", 5, "no IP address"),
+            ("udp:10.0.0.300", "10.0.0.300", 5, "not an IP address"),
             ("udp:10.0.0.1:70000", "70000", 14, "65535"),
             ("eth0:70000", "70000", 6, "65535"),
             ("packet:eth1/vlan=4095", "4095", 18, "4094"),

@@ -36,8 +36,8 @@ pub enum PeerSpec {
 pub enum PeerSpecError {
     /// The text does not have one of the known forms.
     #[error(
-        "{text:?} is no peer; write HOST:PORT, or MAC/PORT (02:00:00:00:00:01/7471) or any/PORT on \
-         raw Ethernet"
+        "{text:?} is not a peer; write HOST:PORT, or MAC/PORT (02:00:00:00:00:01/7471) or any/PORT \
+         on raw Ethernet"
     )]
     Form {
         /// The text that was given.
@@ -52,7 +52,7 @@ pub enum PeerSpecError {
         source: io::Error,
     },
     /// No address was given.
-    #[error("no address of a peer was given; name one at least")]
+    #[error("no address of a peer; name at least one")]
     None,
 }
 

@@ -305,13 +305,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "leave a buffer")]
+    #[should_panic(expected = "exceed a buffer")]
     fn reading_past_the_end_panics() {
         Buffer::new(16).read(9, &mut [0; 8]);
     }
 
     #[test]
-    #[should_panic(expected = "leave a buffer")]
+    #[should_panic(expected = "exceed a buffer")]
     fn an_offset_that_wraps_panics() {
         Buffer::new(16).write(u64::MAX, &[0; 8]);
     }

@@ -30,7 +30,7 @@ pub enum AccessError {
     /// The region belongs to another protection domain. A peer gets the error for an unknown key
     /// instead, so that it cannot find out which keys exist.
     #[error(
-        "the region belongs to domain {owner:?}, the access came from {accessor:?}; register it in the connection's"
+        "the region belongs to domain {owner:?}, the access came from {accessor:?}; register the memory in the domain of the connection"
     )]
     WrongDomain {
         /// The domain of the connection that made the access.
@@ -40,7 +40,7 @@ pub enum AccessError {
     },
     /// The region or the target lacks a right.
     #[error(
-        "the access needs the rights [{wanted}], granted are [{granted}]; register the region with these, too"
+        "the access needs the rights [{wanted}], but the region grants [{granted}]; register the region with the needed rights"
     )]
     Permission {
         /// The rights that the access needs. If the access used a [`crate::Target`], one of these
@@ -51,7 +51,8 @@ pub enum AccessError {
     },
     /// The range exceeds the region or the target.
     #[error(
-        "{len} bytes at {address:#x} leave the {limit} bytes at {start:#x}; name bytes within these"
+        "{len} bytes at {address:#x} are not within the {limit} bytes at {start:#x}; access only \
+         bytes within these"
     )]
     Bounds {
         /// Address of the first byte of the refused range, or the last address of the address space
@@ -65,7 +66,7 @@ pub enum AccessError {
         limit: u64,
     },
     /// The address of an atomic is not divisible by eight.
-    #[error("atomic access to {address:#x}, which is not a multiple of 8; let words begin at one")]
+    #[error("atomic access to {address:#x}, which is not a multiple of 8; use an aligned address")]
     Misaligned {
         /// The address.
         address: u64,
@@ -97,7 +98,7 @@ pub enum AccessError {
 pub enum BufferError {
     /// The range exceeds the buffer.
     #[error(
-        "{length} bytes at offset {offset} leave a buffer of {limit} bytes; make it larger, or access less"
+        "{length} bytes at offset {offset} exceed a buffer of {limit} bytes; use a larger buffer, or access fewer bytes"
     )]
     Bounds {
         /// Offset of the first byte.
@@ -120,7 +121,7 @@ pub enum BufferError {
     },
     /// The bytes of the buffer must not change. An example is a buffer that was made by
     /// [`Buffer::from_shared`](crate::Buffer::from_shared).
-    #[error("the bytes of this buffer must not change; copy them into a buffer of their own")]
+    #[error("the bytes of this buffer must not change; copy them into another buffer")]
     ReadOnly,
 }
 
@@ -162,7 +163,7 @@ pub enum RegisterError {
     },
     /// A page of the range cannot be written, but the rights permit writes.
     #[error(
-        "registering {len} bytes at {start:#x}: the page at {address:#x} is not writable; map it so, or grant no right to change it"
+        "registering {len} bytes at {start:#x}: the page at {address:#x} is not writable; map it as writable, or grant no right to write"
     )]
     Unwritable {
         /// Address of the first byte of the range.
@@ -174,8 +175,8 @@ pub enum RegisterError {
     },
     /// The bytes of the buffer must not change, but the rights allow changes.
     #[error(
-        "the bytes of this buffer must not change, which the rights [{wanted}] would let them; grant no more than remote \
-         reads, or copy them into a buffer of their own"
+        "the bytes of this buffer must not change, but the rights [{wanted}] permit changes; grant \
+         only remote reads, or copy the bytes into another buffer"
     )]
     ReadOnly {
         /// The requested rights.
@@ -229,7 +230,7 @@ pub enum RegisterError {
         errno: i32,
     },
     /// The region was registered at another endpoint of this process.
-    #[error("{region:?} belongs to another endpoint; name it there")]
+    #[error("{region:?} belongs to another endpoint; use it at that endpoint")]
     ForeignRegion {
         /// The region.
         region: RegionId,
@@ -249,14 +250,14 @@ pub enum RegisterError {
         windows: u32,
     },
     /// A region or a window already has the key, or the key is reserved.
-    #[error("key {:#x} is in use or reserved; bind the window to another", key.0)]
+    #[error("key {:#x} is in use or reserved; bind the window to another key", key.0)]
     KeyInUse {
         /// The key.
         key: RemoteKey,
     },
     /// The window exceeds its region.
     #[error(
-        "a window of {len} bytes at offset {offset} leaves its region of {region_bytes} bytes; bind a smaller one"
+        "a window of {len} bytes at offset {offset} exceeds its region of {region_bytes} bytes; bind a smaller window"
     )]
     OutsideRegion {
         /// Offset of the window in the region, in bytes.
@@ -268,8 +269,8 @@ pub enum RegisterError {
     },
     /// Peers could change bytes through the window, but the region has no [`Rights::LOCAL_WRITE`].
     #[error(
-        "a window with the rights [{wanted}] needs a region that its owner may write to, and it grants [{granted}]; \
-         register it with local writing"
+        "a window with the rights [{wanted}] needs a region with the right of local writes, but \
+         the region grants [{granted}]; register the region with this right"
     )]
     WindowRights {
         /// The rights of the window.

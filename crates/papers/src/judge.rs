@@ -149,7 +149,7 @@ fn tested(item: &Item, value: &Value, document: &Document, reason: Why) -> (Why,
     let (name, saw) = (&item.retest_name, again.saw);
     let reason = match reason {
         Why::Known(text) if again.holds => {
-            Why::Tested(format!("{text}; tested: holds over {name}"))
+            Why::Tested(format!("{text}; tested: with {name}, the statement holds"))
         }
         _ => Why::NotKnown,
     };
@@ -171,7 +171,7 @@ fn number(value: &'static Value, document: &Document) -> Option<Judged> {
     let (verdict, outcome) = match value.manner {
         Manner::Same => same(ours, value.value?),
         Manner::Ratio => ratio(ours, value.ratio()?, value.better?),
-        _ => (Verdict::Shown, format!("{:.2} × the paper's", ours / value.value?)),
+        _ => (Verdict::Shown, format!("{:.2} × the paper's value", ours / value.value?)),
     };
     let is_off = verdict == Verdict::HoldsNot;
     Some(Judged {
@@ -205,7 +205,7 @@ fn ratio(ours: f64, [from, until]: [f64; 2], better: Better) -> (Verdict, String
         format!("{from:.2} to {until:.2}")
     };
     let verdict = if holds { Verdict::Holds } else { Verdict::HoldsNot };
-    let which = if holds { "ours is as good or better" } else { "theirs is better" };
+    let which = if holds { "ours is as good as theirs or better" } else { "theirs is better" };
     (verdict, format!("ours {ours:.2}, theirs {printed}: {which}"))
 }
 

@@ -112,7 +112,7 @@ impl Check {
             }
             CheckKind::Linear => {
                 let off = deviation(series)?;
-                let saw = format!("at most {:.0} % off a straight line", off * 100.0);
+                let saw = format!("deviates from a straight line by at most {:.0} %", off * 100.0);
                 Some(Checked { holds: off <= self.within, saw })
             }
             CheckKind::Grows => {

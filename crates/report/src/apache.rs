@@ -72,8 +72,9 @@ fn facts(report: &Report) -> String {
     };
     let kept = if report.closes { "one for each request" } else { "kept" };
     format!(
-        "Apache {} and wrk on {} hosts with {} connections ({kept}), MTU {}, {pinning}; {} samples of {} s over each way; \
-         {} files compared over both. Kernel TCP against {}; the library in the server: {}. {}, {} CPUs, Linux {}.",
+        "Apache {} and wrk on {} hosts with {} connections ({kept}), MTU {}, {pinning}; {} samples \
+         of {} s for each way; {} files compared over both ways. Kernel TCP against {}; the \
+         library in the server: {}. {}, {} CPUs, Linux {}.",
         report.mpm.name(),
         report.client_hosts,
         report.connections,
@@ -147,20 +148,23 @@ const CHARTS: [(Quantity, &str); 4] = [
 const GROUPS: [(&str, &str); 2] = [
     (
         FILE_GROUP,
-        "All requests are for one file. The slides draw requests a second for single files, too, for a TCP \
-         offload engine beside the host's own stack; they print no sizes, so 1 KiB to 2 MiB are our choice.",
+        "All requests are for one file. The slides also draw requests per second for single files, \
+         with a TCP offload engine and with the host's own stack. They print no file sizes, so 1 \
+         KiB to 2 MiB are our choice.",
     ),
     (
         ZIPF_GROUP,
-        "Requests for 100 files of 1 KiB to 1 MiB, whose size grows with rank and whose popularity falls with rank \
-         to the power of α. Our α of 0.1, 0.25, 0.5, 0.75, 0.9 and 1.2 mean transfers of 139, 120, 89, 60, \
-         45 and 22 KiB on average; the axis is that mean, so α falls from left to right.",
+        "Requests for 100 files of 1 KiB to 1 MiB. The size of a file grows with its rank, and its \
+         popularity is proportional to 1 / rank^α. With α of 0.1, 0.25, 0.5, 0.75, 0.9 and 1.2, \
+         the mean transfer is 139, 120, 89, 60, 45 and 22 KiB. The axis shows the mean transfer, \
+         so α falls from left to right.",
     ),
 ];
 
-const NOTES: &str = "ratio: the other way divided by kernel TCP, sample by sample; ± half of what lies between lowest \
-and highest. CPU: ratio of CPU time for each request.\nway: what the library counted in wrk over the other way; NOT SHOWN \
-where a sample's counters do not show that its connections took it.";
+const NOTES: &str = "ratio: value with the other way divided by the value with kernel TCP, for each sample; ± half of \
+the distance between the lowest and the highest ratio. CPU: ratio of the CPU times for each request.\nway: counters of \
+the library in wrk, with the other way; NOT SHOWN if the counters of a sample do not show that its connections took \
+this way.";
 
 #[cfg(test)]
 mod tests {

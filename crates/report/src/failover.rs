@@ -48,8 +48,8 @@ pub fn failover_page(report: &Report) -> Result<String, std::io::Error> {
         })?;
         let _ = writeln!(
             body,
-            "<section><h2>{name}</h2><figure><figcaption>Throughput over time, Gb/s; cut and \
-             restored at the lines</figcaption>{svg}</figure></section>"
+            "<section><h2>{name}</h2><figure><figcaption>Throughput over time, Gb/s. The lines \
+             mark the cut and the restoration of the link.</figcaption>{svg}</figure></section>"
         );
     }
     let _ = writeln!(
@@ -157,9 +157,9 @@ const HEADER: [Column; 8] = [
     ("back after", Right),
 ];
 
-const NOTES: &str = "gap: longest time with less than 80 % of the remaining rate, in windows of 5 ms. \
-back after: from the restoration until 80 % of the rate before comes again.\nEvery byte was compared \
-at the target.";
+const NOTES: &str = "gap: longest time in which the rate, in windows of 5 ms, was less than 80 % of the remaining \
+rate. back after: time from the restoration of the link until the rate is 80 % of the rate before the cut.\nThe target \
+compared every byte.";
 
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Shortest time that one block character represents, in milliseconds.

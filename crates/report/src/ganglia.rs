@@ -65,8 +65,9 @@ fn facts(report: &Report) -> String {
         None => "not pinned".to_string(),
     };
     format!(
-        "gmond on hosts round one switch, {} metrics in answers of {} to {} bytes, MTU {}, {pinning}; {} samples of {} s over each way. Kernel TCP against {}; \
-         the library in all gmonds: {}. {}, {} CPUs, Linux {}.",
+        "gmond on hosts at one switch, {} metrics in answers of {} to {} bytes, MTU {}, {pinning}; \
+         {} samples of {} s for each way. Kernel TCP against {}; the library in all gmonds: {}. \
+         {}, {} CPUs, Linux {}.",
         report.metrics,
         report.answer_bytes[0],
         report.answer_bytes[1],
@@ -143,16 +144,17 @@ const CHARTS: [(Quantity, &str); 4] = [
 const GROUPS: [(&str, &str); 2] = [
     (
         SEQUENTIAL,
-        "All hosts are asked, one after the other, each over a connection of its own that ends with the answer. The paper \
-         has at most three servers; 16 hosts, gathers a second and the parts of a gather are ours.",
+        "The gatherer asks all hosts, one after the other. Each host has a separate connection, \
+         which ends with the answer. The paper has at most three servers. 16 hosts, gathers per \
+         second and the parts of a gather are our additions.",
     ),
-    (PARALLEL, "The same with all hosts asked at the same time."),
+    (PARALLEL, "The gatherer asks all hosts at the same time, each over a separate connection."),
 ];
 
-const NOTES: &str = "ratio: the other way divided by kernel TCP, sample by sample; ± half of what lies between lowest and \
-highest. connect and answer: medians of one host; 99 %: of a whole gather.\nhost CPU: ratio of CPU time of all gmonds for \
-each gather. way: what the library counted in the gatherer over the other way; NOT SHOWN where a sample's counters do not \
-show that its connections took it.";
+const NOTES: &str = "ratio: value with the other way divided by the value with kernel TCP, for each sample; ± half of \
+the distance between the lowest and the highest ratio. connect and answer: medians for one host; 99 %: time of a whole \
+gather.\nhost CPU: ratio of the CPU times of all gmonds for each gather. way: counters of the library in the gatherer, \
+with the other way; NOT SHOWN if the counters of a sample do not show that its connections took this way.";
 
 #[cfg(test)]
 mod tests {

@@ -42,9 +42,9 @@ pub fn multiedge_page(report: &Report) -> Result<String, ChartError> {
     let mut body = String::new();
     let _ = writeln!(
         body,
-        "<header><h1>{title}</h1><p>{}</p><p>The edge protocol over links of known rate, by its own \
-         rules (edge) and by those of MultiEdge (multiedge), next to what the paper measured on its \
-         machines (paper).</p></header>",
+        "<header><h1>{title}</h1><p>{}</p><p>The edge protocol over links of known rate, with its \
+         own rules (edge) and with the rules of MultiEdge (multiedge), compared with the values \
+         that the paper measured on its machines (paper).</p></header>",
         escaped(&date(report.unix_seconds)),
     );
     for found in &report.setups {
@@ -232,13 +232,13 @@ const PAPER: &str = "paper";
 
 /// The contenders in the order of their colours. The paper is the last one.
 const CONTENDERS: [(&str, &str); 6] = [
-    (EDGE, "edge: this protocol's rules"),
-    (MULTIEDGE, "multiedge: the rules of MultiEdge, on this machine"),
+    (EDGE, "edge: the edge protocol with its own rules"),
+    (MULTIEDGE, "multiedge: the edge protocol with the rules of MultiEdge, on this machine"),
     (BASELINE, "tcp: kernel TCP"),
     (MPTCP, "mptcp: MPTCP of the kernel"),
     (
         bare_stream::NAME,
-        "bare: frames by the clock with no protocol, as far as this machine carries",
+        "bare: frames at the rate of the links, without a protocol, limited by this machine",
     ),
     (PAPER, "paper: the largest or smallest value that the paper reports"),
 ];
@@ -263,13 +263,15 @@ const HEADER: [Column; 13] = [
 fn notes() -> String {
     let [from, to] = paper::interrupt_percent();
     format!(
-        "% links: payload of what all links carry, in each direction used. post: time to initiate an \
-         operation (paper: {} ns). prot. CPU: time in the engine and its system calls, both hosts, of one CPU. \
-         CPU: both processes and the softirq threads, of one CPU, 200 at most. wakes: times that a thread of \
-         either process slept and was woken, per full frame of payload (paper, applications: {from} to {to} % of \
-         frames interrupted).\no-o-o: frames out of order (paper: up to {} % on two links). extra: explicit \
-         acknowledgements and retransmissions per data frame (paper: up to {} %). paper: largest throughput, \
-         where its text prints one; its hosts had 1.8 GHz Opterons and real adapters.",
+        "% links: payload, in percent of the rate of all links together, in each direction that \
+         the test uses. post: time to initiate an operation (paper: {} ns). prot. CPU: time in the \
+         engine and its system calls at both hosts, in percent of one CPU. CPU: time of both \
+         processes and of the softirq threads, in percent of one CPU, at most 200. wakes: number \
+         of times that a thread of either process slept and woke, per full frame of payload \
+         (paper: in applications, {from} to {to} % of frames caused an interrupt).\no-o-o: frames \
+         out of order (paper: up to {} % on two links). extra: explicit acknowledgements and \
+         retransmissions per data frame (paper: up to {} %). paper: largest throughput, if the \
+         text of the paper prints it; the paper's hosts had 1.8 GHz Opterons and real adapters.",
         paper::post_ns(),
         paper::out_of_order_percent(),
         paper::extra_frame_percent(),

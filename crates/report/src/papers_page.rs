@@ -99,7 +99,7 @@ fn gain(body: &mut String, documents: &[Document]) {
         let judged = judge(item, latest(documents, paper, item));
         judged.into_iter().find(|one| one.value.id == wanted)
     };
-    body.push_str("<h2>How much of the TOE's gain do we have?</h2><ul>");
+    body.push_str("<h2>How much of the gain of the TOE does Ethernot reach?</h2><ul>");
     for name in ["convergence2005/3.latency", "convergence2005/3.throughput"] {
         let what = value(name).map_or("", |value| value.what.as_str());
         let text = match answer(name) {
@@ -108,7 +108,11 @@ fn gain(body: &mut String, documents: &[Document]) {
         };
         let _ = write!(body, "<li>{}: {}</li>", escaped(what), escaped(&text));
     }
-    let _ = writeln!(body, "</ul><h2>What can this not show?</h2><p>{}</p>", escaped(CANNOT_SHOW));
+    let _ = writeln!(
+        body,
+        "</ul><h2>What can these measurements not show?</h2><p>{}</p>",
+        escaped(CANNOT_SHOW)
+    );
 }
 
 /// Adds a matrix with one cell for each item.
@@ -174,9 +178,9 @@ impl State {
 
     const fn name(self) -> &'static str {
         match self {
-            Self::Holds => "all that is judged holds",
-            Self::HoldsNot => "something does not hold",
-            Self::Shown => "shown, nothing to judge",
+            Self::Holds => "all judged values hold",
+            Self::HoldsNot => "at least one value does not hold",
+            Self::Shown => "measured, but no value to judge",
             Self::NotMeasured => "not measured",
             Self::NoCode => "no code yet",
         }
@@ -307,13 +311,15 @@ const COUNTED: [&str; 9] = [
     "reason not known",
 ];
 
-const CANNOT_SHOW: &str = "There is no TOE, InfiniBand or Myrinet here, and both hosts are one machine: what an \
-adapter takes off a host's processor, what a second machine would change, and any absolute time of the papers' \
-machines cannot be known. Ratios compare two stacks on one machine there with two on one machine here.";
+const CANNOT_SHOW: &str = "This machine has no TOE, InfiniBand or Myrinet, and both hosts run on it. Therefore the \
+measurements cannot show how much work an adapter takes from a host's processor, what a second machine would change, \
+or any absolute time of the papers' machines. Ratios are comparable: each ratio compares two stacks on the same \
+machine, in the paper and here.";
 
-const FOOTER: &str = "same: a simulation of the same thing, by its relative error. ratio: two stacks on one machine \
-there and here. statement: a function of our results. absolute: another machine's value, never judged. drawn only: no \
-number is printed. Nothing is read off a drawing.";
+const FOOTER: &str = "same: a simulation of the same system, judged by its relative error. ratio: the ratio of two \
+stacks on the same machine, in the paper and here. statement: a statement of the paper, judged by a function of our \
+results. absolute: a value of another machine, never judged. drawn only: the paper draws the value and prints no \
+number. No value is read from a drawing.";
 
 /// Index of the printed points' colour on all charts.
 const PAPER_COLOUR: usize = 5;
@@ -374,6 +380,6 @@ mod tests {
         document.series = vec![series("tcp", 10.0), series("sockets", 5.0)];
         let page = page_of(&[document]);
         assert!(page.contains("<svg") && page.contains("printed, one way of one byte"));
-        assert!(page.contains("ours 0.50, theirs 0.86: ours is as good or better"));
+        assert!(page.contains("ours 0.50, theirs 0.86: ours is as good as theirs or better"));
     }
 }

@@ -71,9 +71,9 @@ fn totals(counts: &Counts) -> String {
     let Counts { items, with_command, measured, values, judged, hold, hold_not, tested, not_known } =
         counts;
     format!(
-        "{items} figures and tables, {with_command} with a command, {measured} measured; {values} printed \
-         values and statements, {judged} judged: {hold} hold, {hold_not} do not, of these {tested} \
-         with a tested reason and {not_known} without a known one"
+        "{items} figures and tables, {with_command} with a command, {measured} measured; {values} \
+         printed values and statements, {judged} judged: {hold} hold, {hold_not} do not hold; the \
+         reason for this is tested for {tested} and not known for {not_known}"
     )
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn value_row(judged: &Judged) -> [String; 7] {
         let _ = write!(verdict, "; {}", why.text());
     }
     if judged.verdict == Verdict::NotCovered {
-        verdict.push_str(": no measurement of ours answers this");
+        verdict.push_str(": none of our measurements covers this value");
     }
     [
         value.what.clone(),

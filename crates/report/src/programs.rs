@@ -41,7 +41,7 @@ fn facts(report: &Report) -> String {
         None => "not pinned".to_string(),
     };
     format!(
-        "Two hosts, MTU {}, {pinning}; {} samples of {} s over each way. {}, {} CPUs, Linux {}.",
+        "Two hosts, MTU {}, {pinning}; {} samples of {} s for each way. {}, {} CPUs, Linux {}.",
         report.mtu,
         report.repetitions,
         report.sample_seconds,
@@ -87,9 +87,10 @@ const HEADER: [Column; 8] = [
     ("way", Left),
 ];
 
-const NOTES: &str = "ratio: the other way divided by kernel TCP, sample by sample; ± half of what lies between lowest and \
-highest. way: what the library counted in the client over the other way;\nNOT SHOWN where a sample's counters do not show \
-that its connections took it. client-only, server-only, left-alone and default stay with kernel TCP: their ratios are what the library costs.";
+const NOTES: &str = "ratio: value with the other way divided by the value with kernel TCP, for each sample; ± half of \
+the distance between the lowest and the highest ratio. way: counters of the library in the client, with the other \
+way;\nNOT SHOWN if the counters of a sample do not show that its connections took this way. With client-only, \
+server-only, left-alone and default, connections stay with kernel TCP: their ratios show the cost of the library.";
 
 #[cfg(test)]
 mod tests {

@@ -34,8 +34,10 @@ pub fn reality_page(report: &Report) -> Result<String, ChartError> {
     let mut body = String::new();
     let _ = writeln!(
         body,
-        "<header><h1>{title}</h1><p>{}</p><p>The engine on shaped virtual Ethernet of this machine, and \
-         the same engine in simulation. {}</p><p>{} Bars in the charts show the same.</p><p>{}</p></header>",
+        "<header><h1>{title}</h1><p>{}</p><p>The engine on virtual Ethernet of this machine with \
+         limited rates, compared with the same engine in the simulator. {}</p><p>{} In the charts, \
+         bars show the quartiles of the real samples and the range of the \
+         seeds.</p><p>{}</p></header>",
         escaped(&date(report.unix_seconds)),
         escaped(&summary(report)),
         escaped(explanation()),
@@ -61,9 +63,11 @@ fn heading(found: &SetUpComparison) -> String {
 
 fn costs(costs: &HostCosts) -> String {
     format!(
-        "Costs, found on a link without limit: {} ns a frame sent and {} ns a byte, {} ns a frame received \
-         and {} ns a byte, {} ns a post, {} ns a call, {} ns to gather a payload, {} ns a look at a link, \
-         {} ns a frame sent for each further link; a frame is seen {} ns before its sender is done. Fit: {} % root of the mean square, {} % at worst.",
+        "Costs, measured on a link without a rate limit: {} ns per sent frame and {} ns per byte, \
+         {} ns per received frame and {} ns per byte, {} ns per post, {} ns per call, {} ns to \
+         gather a payload, {} ns to poll a link, {} ns more per sent frame for each further link. \
+         A frame reaches the receiver {} ns before the sender has finished its work for the frame. \
+         Error of the fit: {} % root mean square, {} % at most.",
         digits(costs.frame_send_ns),
         digits(costs.frame_send_ns_per_byte),
         digits(costs.frame_receive_ns),
@@ -88,9 +92,11 @@ fn summary(report: &Report) -> String {
     let outside = |point: &&Point| point.error_percent > BOUND_PERCENT;
     let beyond = points().filter(outside).filter(|point| point.is_beyond_repeats()).count();
     format!(
-        "Simulation is {} % from reality at worst and {} % in the median of all steady points; {within} of {} points \
-         are within {BOUND_PERCENT} %, and {beyond} of the other {misses} beyond what reality repeats. {unsteady} more \
-         are not steady: the middle half of their samples is not within {STEADY_PERCENT} % of the median.",
+        "At steady points, the simulated value differs from the real value by at most {} %, and by \
+         {} % in the median. {within} of {} points differ by at most {BOUND_PERCENT} %. Of the \
+         other {misses}, {beyond} differ by more than real samples differ among themselves. \
+         {unsteady} further points are not steady: the middle half of their samples is not within \
+         {STEADY_PERCENT} % of the median.",
         digits(report.worst_error_percent),
         digits(report.median_error_percent),
         within + misses,

@@ -137,11 +137,11 @@ pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
     links_section(&mut body, run);
     let _ = writeln!(
         body,
-        "<section><h2>configuration</h2><details><summary>all settings, defaults \
-         included</summary><pre>{}</pre></details></section>\n<footer>Times are of the simulated \
-         clock. busy: share of the run for which a link was occupied, gaps between frames left out. \
-         longest wait: how long the packet that waited longest did so, which is the queue in units of \
-         time; in bytes it is what the link sends meanwhile.<br>ethernot {}</footer>",
+        "<section><h2>configuration</h2><details><summary>all settings, including the \
+         defaults</summary><pre>{}</pre></details></section>\n<footer>All times are simulated. \
+         busy: share of the run in which the link carried frames, without the gaps between frames. \
+         longest wait: waiting time of the packet that waited longest for the link. queue at most: \
+         number of bytes that the link sends during the longest wait.<br>ethernot {}</footer>",
         escaped(&run.configuration),
         escaped(&run.version)
     );
@@ -154,11 +154,11 @@ fn path_section(body: &mut String, run: &Simulation) {
     let percent = |us: f64| us / path.completed_us.max(f64::MIN_POSITIVE) * 100.0;
     let messages = match path.messages {
         1 => "one message".to_owned(),
-        count => format!("{count} messages one after another"),
+        count => format!("{count} messages, one after the other"),
     };
     let _ = writeln!(
         body,
-        "<section><h2>what the completion time came from</h2><p>The critical path, {messages}: \
+        "<section><h2>causes of the completion time</h2><p>The critical path, {messages}: \
          {}.</p>\n<div class=\"bar\">",
         escaped(&path.verdict)
     );
@@ -252,9 +252,9 @@ fn curves(body: &mut String, run: &Simulation) -> Result<(), ChartError> {
 
 fn heat_section(body: &mut String, run: &Simulation) {
     body.push_str(
-        "<section><h2>links</h2><p>A cable has the colour of its busier direction, a box that of the \
-         busiest cable of its hosts.</p><div class=\"scale\"><span>0 %</span><i style=\"background:\
-         linear-gradient(90deg",
+        "<section><h2>links</h2><p>A cable has the colour of its busier direction. A box has the \
+         colour of the busiest cable of its hosts.</p><div class=\"scale\"><span>0 %</span><i \
+         style=\"background:linear-gradient(90deg",
     );
     for colour in &run.heat_scale {
         let _ = write!(body, ",{}", escaped(colour));
@@ -381,7 +381,10 @@ mod tests {
         // The bar has the colour of the heat map.
         assert!(page.contains("rem;background:#f0c040\"></i>50.0 %"));
         let body = page.split("</style>").nth(1).unwrap();
-        assert!(!body.contains("series-3"), "nothing waited long enough to be a cause");
+        assert!(
+            !body.contains("series-3"),
+            "the page shows a cause although no packet waited long"
+        );
     }
 
     #[test]

@@ -31,14 +31,15 @@ pub fn sockets_table(report: &Report, columns: u16) -> String {
 pub(crate) fn conditions(report: &Report) -> String {
     let path = match report.path {
         PathKind::Namespaces => {
-            "a server and three hosts with clients in network namespaces, round one switch"
+            "a server and three hosts with clients, in network namespaces at one switch"
         }
         PathKind::Loopback => "the loopback interface",
         PathKind::Peer => "two hosts",
     };
     let settings = &report.settings;
     let mut text = format!(
-        "{path}; {} ({} CPUs), Linux {}.\n{} samples of {} s of each figure, in turn; {} dropped, the mean of the rest counts.",
+        "{path}; {} ({} CPUs), Linux {}.\n{} samples of {} s for each value, taken of all \
+         contenders in turn; {} are dropped, and the mean of the others counts.",
         report.machine.cpu,
         report.machine.cpus,
         report.machine.kernel,
@@ -49,7 +50,7 @@ pub(crate) fn conditions(report: &Report) -> String {
     if let Some(iterations) = report.iterations {
         let _ = write!(
             text,
-            " Samples of latency and throughput have {iterations} iterations instead."
+            " Samples of latency and throughput have {iterations} iterations instead of this time."
         );
     }
     if let Some(rate) = report.rate {
@@ -59,7 +60,7 @@ pub(crate) fn conditions(report: &Report) -> String {
         text.push_str(" A quick run: the papers have 10 samples, and more sizes and clients.");
     }
     if let Some(reason) = &report.no_library {
-        let _ = write!(text, "\nNothing was measured over the edge but the native API: {reason}.");
+        let _ = write!(text, "\nOver the edge, only the native API was measured: {reason}.");
     }
     text
 }
@@ -140,12 +141,13 @@ pub(crate) const HEADER: [Column; 14] = [
 ];
 
 /// An explanation of the columns.
-pub(crate) const NOTES: &str = "result: one way of a message (latency, hot-spot), payload of all clients \
-(throughput and others), or the call of connect (connection). × tcp: divided by kernel TCP in the same \
-turn; from–to: its range. p99: of a way; of connecting, until the first byte is answered.\n\
-moved: until a connection had moved, where the library counts it. CPU: of all processes and of softirq threads, of one processor; \
-client, server: of the processes of the clients and of the server alone. fair: \
-Jain's index of the clients' rates.\nThe smallest message of native has 8 bytes; it polls.";
+pub(crate) const NOTES: &str = "result: time of a message in one direction (latency, hot-spot), payload of all clients \
+(throughput and others), or time of the call of connect (connection). × tcp: result divided by the result of kernel \
+TCP in the same turn; from–to: range of these ratios. p99: time of a message in one direction; for connection, time \
+until the first byte is answered.\nmoved: time until a connection had moved to the edge, if the library counts it. \
+CPU: time of all processes and of softirq threads, in percent of one processor; client, server: time of only the \
+processes of the clients, and of only the server. fair: Jain's index of the clients' rates.\nThe smallest message of \
+native has 8 bytes. Threads of native poll.";
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -52,14 +52,17 @@ pub fn sockets_page(report: &Report) -> Result<String, ChartError> {
 fn beside_the_papers(body: &mut String, report: &Report, mtu: u32) {
     let _ = writeln!(
         body,
-        "<section><h2>the papers' values beside ours</h2><p>The papers' machines and networks are those of \
-         their time, ours is one host with virtual Ethernet of MTU {mtu}: absolute values show the order of \
-         things, ratios to the host's own stack compare. No more is drawn of the papers than their texts \
-         tell in numbers.</p>"
+        "<section><h2>values of the papers and our values</h2><p>The papers have machines and \
+         networks of their time, and we have one host with virtual Ethernet of MTU {mtu}. \
+         Therefore only ratios to the host's own stack are comparable; absolute values show only \
+         orders of magnitude. Of the papers, the charts contain only values that their texts print \
+         as numbers.</p>"
     );
     let contenders = Contender::ALL.into_iter().enumerate();
     let labels = contenders.map(|(colour, contender)| (colour, contender.description()));
-    body.push_str(&legend(labels.chain([(PAPER_COLOUR, "the papers, on their machines")])));
+    body.push_str(&legend(
+        labels.chain([(PAPER_COLOUR, "papers: printed values of their machines")]),
+    ));
     body.push_str("<div class=\"charts\">\n");
     for figure in &FIGURES {
         let mut drawn: Vec<Bar> = figure
@@ -102,7 +105,8 @@ struct Bars {
 
 const FIGURES: [Bars; 5] = [
     Bars {
-        caption: "one way of one byte, divided by the host's own stack",
+        caption: "latency of one byte in one direction, divided by the latency of the host's own \
+                  stack",
         unit: "×",
         contenders: &[Contender::Sockets, Contender::SocketsPoll, Contender::Native],
         ours: |report, mtu, contender| {
@@ -113,7 +117,7 @@ const FIGURES: [Bars; 5] = [
         is_ratio: true,
     },
     Bars {
-        caption: "one way of one byte, event mode",
+        caption: "latency of one byte in one direction, event mode",
         unit: "µs",
         contenders: &[Contender::Tcp, Contender::Sockets],
         ours: latency_of_one_byte,
@@ -121,7 +125,7 @@ const FIGURES: [Bars; 5] = [
         is_ratio: false,
     },
     Bars {
-        caption: "one way of one byte, polling",
+        caption: "latency of one byte in one direction, polling",
         unit: "µs",
         contenders: &[Contender::TcpPoll, Contender::SocketsPoll, Contender::Native],
         ours: latency_of_one_byte,
@@ -142,7 +146,8 @@ const FIGURES: [Bars; 5] = [
         is_ratio: false,
     },
     Bars {
-        caption: "connect() of an established service (SDP: milliseconds, says the paper)",
+        caption: "time of connect() to a running service (SDP: milliseconds, according to the \
+                  paper)",
         unit: "µs",
         contenders: &[Contender::Tcp, Contender::Sockets, Contender::Native],
         ours: |report, mtu, contender| {
@@ -283,20 +288,33 @@ const QUANTITIES: [Quantity; 7] = [
 
 /// The tests that are shown as curves. Connection times are shown as bars.
 const TESTS: [(Test, &str); 6] = [
-    (Test::Latency, "X bytes there and X bytes back; half of a round trip."),
-    (Test::Throughput, "N messages of X bytes one way; the answer's own way is taken off."),
-    (Test::MultiStream, "Streams at the same time between the same two processes, added up."),
+    (Test::Latency, "X bytes to the server and X bytes back; the value is half of a round trip."),
+    (
+        Test::Throughput,
+        "N messages of X bytes in one direction; the time of the answer is subtracted.",
+    ),
+    (
+        Test::MultiStream,
+        "Several streams at the same time between the same two processes; the value is their sum.",
+    ),
     (
         Test::HotSpot,
-        "Clients on three hosts exchange one byte with one server that serves them by epoll; the mean of all.",
+        "Clients on three hosts exchange one byte with one server that uses epoll; the value is \
+         the mean of all clients.",
     ),
-    (Test::FanIn, "Clients on three hosts send to one server, added up."),
-    (Test::FanOut, "One server sends to clients on three hosts, added up."),
+    (
+        Test::FanIn,
+        "Clients on three hosts send to one server; the value is the sum of all clients.",
+    ),
+    (
+        Test::FanOut,
+        "One server sends to clients on three hosts; the value is the sum of all clients.",
+    ),
 ];
 
 /// Index of the papers' colour, after the contenders' colours.
 const PAPER_COLOUR: usize = 5;
-const PAPER_LABEL: &str = "paper: TOE against its host's own stack, 1 byte";
+const PAPER_LABEL: &str = "paper: TOE divided by the stack of its host, 1 byte";
 
 #[cfg(test)]
 mod tests {

@@ -162,10 +162,11 @@ fn remark(measurement: &Measurement) -> Option<String> {
 }
 
 const NOTES: &str = "\
-latency: median of an operation (ping-pong: half a round trip). rate: payload, both directions.
-CPU s/GB: both processes, per 10^9 payload bytes. to tcp: latency against latency in ping-pong and
-set-up (less is better), else rate against rate, repetition by repetition. spread: half of highest
-minus lowest. extra: acks and retransmissions per data frame; ooo: frames out of order.";
+latency: median time of an operation (ping-pong: half of a round trip). rate: payload in both
+directions. CPU s/GB: CPU seconds of both processes per 10^9 payload bytes. to tcp: ratio to tcp in
+the same repetition; in ping-pong and set-up the ratio of latencies (less is better), otherwise the
+ratio of rates. spread: half of the distance between the highest and the lowest value, in percent of
+the median. extra: acknowledgements and retransmissions per data frame. ooo: frames out of order.";
 
 /// Names and alignments of the columns.
 pub(crate) const HEADER: [Column; 10] = [

@@ -62,18 +62,21 @@ pub(crate) fn counted(path: &PathTaken) -> String {
 /// Returns the names of the two ways in the order of their colours.
 pub(crate) fn ways(other: Way) -> [&'static str; 2] {
     let other = match other {
-        Way::Tcp => "tcp: kernel TCP again",
-        Way::Edge => "edge: the library in both programs, sleeping while it waits",
-        Way::EdgePoll => "edge-poll: the library in both programs, polling while it waits",
-        Way::Default => "default: the library in both programs, moving what gains by it",
+        Way::Tcp => "tcp: kernel TCP, measured a second time",
+        Way::Edge => "edge: the library in both programs; threads sleep while they wait",
+        Way::EdgePoll => "edge-poll: the library in both programs; threads poll while they wait",
+        Way::Default => {
+            "default: the library in both programs; it moves the connections that gain from it"
+        }
         Way::ServerOnly => {
-            "server-only: the library in the server alone, connections stay with TCP"
+            "server-only: the library only in the server; connections stay with kernel TCP"
         }
         Way::ClientOnly => {
-            "client-only: the library in the client alone, connections stay with TCP"
+            "client-only: the library only in the client; connections stay with kernel TCP"
         }
         Way::LeftAlone => {
-            "left-alone: the library in both programs, no network allowed, connections stay with TCP"
+            "left-alone: the library in both programs, but no network is allowed; connections stay \
+             with kernel TCP"
         }
     };
     ["tcp: kernel TCP", other]

@@ -141,7 +141,7 @@ fn facts(report: &Report) -> String {
         Steering::On => "packets are processed on the receiver's CPU".to_string(),
         Steering::Off => "packets are processed on the sender's CPU".to_string(),
         Steering::NotWritable(reason) => {
-            format!("packets are processed on the sender's CPU, as {reason}")
+            format!("packets are processed on the sender's CPU, because {reason}")
         }
     };
     format!(
@@ -232,11 +232,11 @@ fn unit(point: &Measurement, value: f64) -> String {
 
 /// Kinds of points, with the captions and axes of their charts.
 const KINDS: [(&str, &str, &str); 6] = [
-    ("bandwidth", "bandwidth one way", "GB/s"),
-    ("both-ways", "bandwidth both ways, the sum", "GB/s"),
+    ("bandwidth", "bandwidth in one direction", "GB/s"),
+    ("both-ways", "bandwidth in both directions, added up", "GB/s"),
     ("latency", "latency", "µs"),
-    ("mpi-bandwidth", "MPI: bandwidth one way", "GB/s"),
-    ("mpi-both-ways", "MPI: bandwidth both ways, the sum", "GB/s"),
+    ("mpi-bandwidth", "MPI: bandwidth in one direction", "GB/s"),
+    ("mpi-both-ways", "MPI: bandwidth in both directions, added up", "GB/s"),
     ("mpi-latency", "MPI: latency", "µs"),
 ];
 
@@ -254,10 +254,12 @@ const HEADER: [Column; 11] = [
     ("notes", Left),
 ];
 
-const NOTES: &str = "median, and the paper's mean: without the highest and the lowest sample; ± half of what lies between the lowest and the \
-highest of the others. Ratios are taken sample by sample.\nCPU %: what the programs of client / server used of a CPU; interrupts %: what the \
-CPU of client / server spent with packets that arrived. busy: the same work, done again and again beside the samples, took so much longer at \
-times: the machine did other things, too. MPI: x of another contender is the ratio to that.";
+const NOTES: &str = "Each value is the median, and after it the mean as in the paper: without the highest and the \
+lowest sample; ± half of the distance between the lowest and the highest of the other samples. Each ratio compares two \
+samples of the same turn.\nCPU %: CPU time of the programs of client / server, in percent of one CPU; interrupts %: \
+time in which the CPU of client / server processed packets that arrived. busy: difference between the \
+times of the work alone before and after a sample; a large difference shows that the machine also did other work. MPI: \
+a number with the name of a contender is the ratio to that contender.";
 
 #[cfg(test)]
 mod tests {
@@ -343,7 +345,9 @@ mod tests {
     #[test]
     fn the_page_has_a_curve_and_no_markup_of_others() {
         let page = verbs_page(&report()).unwrap();
-        assert!(page.contains("<svg") && page.contains("bandwidth one way: write, window 16"));
+        assert!(
+            page.contains("<svg") && page.contains("bandwidth in one direction: write, window 16")
+        );
         assert!(page.contains("&lt;no&gt; device") && !page.contains("<no>"));
     }
 }

@@ -121,7 +121,7 @@ fn shown(point: &CurvePoint) -> String {
 
 fn accounting(availability: &Availability) -> String {
     availability.accounting.map_or_else(
-        || "CPU times are not accounted: hosts share all CPUs.".to_string(),
+        || "CPU times are not compared with the sum of all CPU time, because hosts share all CPUs.".to_string(),
         |accounting| {
             format!(
                 "Availability and all other CPU time of the worker's host add up to 1 ± 0.05 at {} of {} points.",
@@ -233,11 +233,13 @@ const POINTS_HEADER: [Column; 11] = [
     ("notes", Left),
 ];
 
-const NOTES: &str = "availability: time of the work alone divided by its time with messages. highest, at 0.5: bandwidth both ways, the highest of all \
-intervals and the highest at which the program keeps half of its CPU; to its TCP: the latter divided by that of the same program over TCP.\n\
-wait / transfer: the wait after work that is longer than the transfer, as a share of it; longest / shortest: the wait at the longest interval \
-divided by that at the shortest. silent: availability if nothing is sent.\nsoftirq %: of the worker's CPU; elsewhere %: irq and softirq of all \
-other CPUs. accounted: availability and all other CPU time of the worker's host.";
+const NOTES: &str = "availability: time of the work alone divided by its time with messages. highest: highest \
+bandwidth in both directions of all intervals; at 0.5: highest bandwidth at which the program keeps half of its CPU; \
+to its TCP: bandwidth at 0.5 divided by the same bandwidth of this program over TCP.\nwait / transfer: wait after work \
+that is longer than the transfer, divided by the time of the transfer; longest / shortest: wait at the longest \
+interval divided by the wait at the shortest. silent: availability if nothing is sent.\nsoftirq %: share of the \
+worker's CPU in softirq; elsewhere %: irq and softirq time of all other CPUs. accounted: availability plus all other \
+CPU time of the worker's host.";
 
 #[cfg(test)]
 mod tests {

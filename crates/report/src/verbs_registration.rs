@@ -92,7 +92,8 @@ fn curve_point(chart: &Chart, point: &RegistrationPoint) -> Point {
 fn facts(registration: &Registration) -> Vec<String> {
     let growth = registration.growth.iter().map(|growth| {
         format!(
-            "{}: a region of {} takes {} times as long to register as one of {}, and {} times as long to deregister",
+            "{}: registering a region of {} takes {} times as long as registering a region of {}, \
+             and deregistering it takes {} times as long",
             growth.memory,
             size(growth.largest),
             digits(growth.register.median),
@@ -155,8 +156,9 @@ const HEADER: [Column; 13] = [
     ("notes", Left),
 ];
 
-const NOTES: &str = "Means. move: a write of every byte from memory that was registered and used before; sum: to register memory and to move \
-every byte of it once. Fresh memory is touched by the move: its sum has the page faults.";
+const NOTES: &str = "All values are means. move: time to write every byte once from memory that was registered and \
+used before. sum: time to register memory and to write every byte of it once. For fresh memory, the sum includes the \
+page faults, because the write touches the memory for the first time.";
 
 #[cfg(test)]
 mod tests {
@@ -207,7 +209,7 @@ mod tests {
     fn costs_growth_and_reasons_are_shown() {
         let table = registration_table(&registration(), 250);
         for text in [
-            "touched: a region of 1 MiB takes 1.30 times as long",
+            "touched: registering a region of 1 MiB takes 1.30 times as long",
             "huge-4096-1-1: not measured: <no> pages",
             "2.00 µs",
             "1.20 ±0 %",

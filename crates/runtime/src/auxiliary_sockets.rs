@@ -47,11 +47,11 @@ enum Purpose {
 pub enum AuxiliaryError {
     /// The endpoint already has the maximum number of auxiliary sockets.
     #[error(
-        "the endpoint has {AUXILIARY_SOCKETS_MAX} auxiliary sockets already, the most there can be; close some"
+        "the endpoint already has {AUXILIARY_SOCKETS_MAX} auxiliary sockets, the maximum; close some"
     )]
     NoneLeft,
     /// The link does not exist or has no IP address.
-    #[error("link {0} is none of this endpoint, or carries no UDP")]
+    #[error("link {0} does not belong to this endpoint, or does not carry UDP")]
     NotUdp(u8),
     /// The kernel refused the socket.
     #[error(transparent)]

@@ -968,7 +968,7 @@ impl Driver {
 #[non_exhaustive]
 pub enum AttachError {
     /// An endpoint has at most 16 links.
-    #[error("the endpoint has {LINKS_MAX} links already, the most there can be; remove one first")]
+    #[error("the endpoint already has {LINKS_MAX} links, the maximum; remove a link first")]
     NoneLeft,
     /// The engine refused the link.
     #[error(transparent)]

@@ -85,7 +85,7 @@ impl MachineId {
 #[non_exhaustive]
 pub enum MachineError {
     /// The runtime already has the maximum number of machines, or has used all identifiers.
-    #[error("the endpoint has {MACHINES_MAX} protocols beside its own, the most there can be")]
+    #[error("the endpoint already has {MACHINES_MAX} further protocols, the maximum")]
     NoneLeft,
     /// The machine was detached, or has another type.
     #[error("the endpoint has no such protocol")]

@@ -391,7 +391,7 @@ mod tests {
         let waiters = Waiters::new();
         assert!(waiters.take_watch());
         assert!(!waiters.take_watch());
-        assert!(!waiters.leave_watch(), "no thread could take over");
+        assert!(!waiters.leave_watch(), "no thread could take over the links");
         assert!(waiters.take_watch());
     }
 
@@ -448,11 +448,11 @@ mod tests {
         for _ in &threads {
             entered.recv().expect("it is blocked");
         }
-        assert!(waiters.leave_watch(), "one of them is to take it");
+        assert!(waiters.leave_watch(), "one of the threads must take over");
         let found = threads.map(|(leave, thread)| {
             leave.send(()).expect("it waits");
             thread.join().expect("no panic")
         });
-        assert_eq!(found, [true, false], "the last one leaves it to the progress thread");
+        assert_eq!(found, [true, false], "the last thread hands the links to the progress thread");
     }
 }

@@ -113,8 +113,8 @@ pub enum StartError {
     Thread(#[source] io::Error),
     /// The progress thread could not be pinned to the processor that was named.
     #[error(
-        "the progress thread cannot keep to processor {processor}: {source}; \
-         `taskset -pc $$` lists those that this process may use"
+        "cannot pin the progress thread to processor {processor}: {source}; `taskset -pc $$` lists \
+         the processors that this process can use"
     )]
     Processor {
         /// The processor.
@@ -137,8 +137,8 @@ pub enum SubmitError {
     /// Another thread is inside the engine, and the ring of operations that wait for that thread is
     /// full.
     #[error(
-        "another thread is inside the engine, and {0} operations that were handed over wait to be posted; \
-         poll, and post again"
+        "another thread is inside the engine, and {0} operations that were handed over are not \
+         posted yet; poll, then post again"
     )]
     Busy(u32),
     /// The caller is a forked child.

@@ -176,7 +176,7 @@ fn a_machine_has_the_time_to_notify_its_peers_that_the_process_ends() {
     assert_eq!(status_of(child), 0);
     let mut heard = [0; 3];
     ours.set_nonblocking(true).expect("a socket");
-    (&ours).read_exact(&mut heard).expect("it has been told");
+    (&ours).read_exact(&mut heard).expect("the exit handler has written");
     assert_eq!(&heard, b"bye");
 }
 

@@ -74,9 +74,9 @@ fn a_process_that_is_stopped_holds_up_no_other() {
             other.side.runtime.drive().expect("not forked");
             completion = client.side.queue.poll();
         }
-        let completion = completion.expect("it was waited for");
+        let completion = completion.expect("the loop waited for a completion");
         assert_eq!((completion.context, completion.result), (context, Ok(())));
-        assert!(full() > before, "the ring to the stopped one is full still");
+        assert!(full() > before, "the ring to the stopped endpoint is no longer full");
     }
 }
 

@@ -434,7 +434,7 @@ fn a_machine_is_detached_while_something_is_ready_and_hears_of_it_when_it_is_att
     (&theirs).write_all(b"y").expect("there is room");
     let before = turns.load(Ordering::Relaxed);
     let watched = back.watched.as_ref().expect("it watches one");
-    assert!(!side.runtime.unwatch_descriptor(watched.as_fd()), "it is watched no more");
+    assert!(!side.runtime.unwatch_descriptor(watched.as_fd()), "the descriptor is still watched");
     for _ in 0..100 {
         side.runtime.drive().expect("not forked");
     }

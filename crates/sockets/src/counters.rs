@@ -111,7 +111,7 @@ pub(crate) fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr, began:
 pub(crate) fn note_home(role: Role, local: SocketAddr, peer: SocketAddr) {
     COUNTERS.add_left(Reason::Home, 1);
     let preposition = preposition(role);
-    note(LogLevel::Info, format_args!("{local} {preposition} {peer} has gone back to TCP"));
+    note(LogLevel::Info, format_args!("{local} {preposition} {peer} has returned to TCP"));
     write_if_due();
 }
 
@@ -220,7 +220,7 @@ impl Written {
         note(
             LogLevel::Error,
             format_args!(
-                "ETHERNOT_SOCKETS_COUNTERS={folder}: {error}; every user who runs programs must be able to write there"
+                "ETHERNOT_SOCKETS_COUNTERS={folder}: {error}; make the folder writable for every user who runs programs"
             ),
         );
         self.report = Some(COUNTERS.report());

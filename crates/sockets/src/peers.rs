@@ -185,9 +185,15 @@ mod tests {
         peers.on_moved(at(59), service(1, 80));
         assert!(peers.may_ask(at(59), service(1, 80)));
         peers.on_silent(at(60), service(1, 80));
-        assert!(peers.may_ask(at(60), service(1, 80)), "another client there has the library");
+        assert!(
+            peers.may_ask(at(60), service(1, 80)),
+            "one silent client stopped the offers to its service"
+        );
         peers.on_silent(at(119), service(1, 80));
-        assert!(!peers.may_ask(at(119), service(1, 80)), "none was heard from for a minute");
+        assert!(
+            !peers.may_ask(at(119), service(1, 80)),
+            "offers continue after a minute of silence"
+        );
     }
 
     #[test]
@@ -200,7 +206,10 @@ mod tests {
         peers.on_unanswered(at(1), service(1, 80), Duration::ZERO);
         assert!(!peers.may_ask(at(1), service(1, 80)));
         peers.on_unanswered(at(1), service(2, 80), ANSWER_WITHIN);
-        assert!(!peers.may_ask(at(1), service(2, 80)), "it had the time to answer");
+        assert!(
+            !peers.may_ask(at(1), service(2, 80)),
+            "offers continue although the peer had time to answer"
+        );
     }
 
     //= sockets-protocol.md: move.2
@@ -208,7 +217,7 @@ mod tests {
     fn a_connection_is_expected_to_last_as_the_two_before() {
         let mut peers = Peers::default();
         peers.on_short(at(0), service(1, 80));
-        assert!(peers.known.is_empty(), "short connections are the rule: nothing is known by them");
+        assert!(peers.known.is_empty(), "a short connection used an entry of the table");
         for (event, lasts) in
             [(true, false), (true, true), (true, true), (false, false), (true, false)]
         {
@@ -228,10 +237,13 @@ mod tests {
         for host in 0..PEERS_MAX as u16 {
             peers.on_silent(at(u64::from(host)), service(host, 80));
         }
-        assert!(peers.may_ask(at(1024), service(0, 80)), "its minute has passed");
+        assert!(
+            peers.may_ask(at(1024), service(0, 80)),
+            "offers do not start again after a minute"
+        );
         peers.on_silent(at(1025), service(0, 81));
         assert_eq!(peers.known.len(), PEERS_MAX);
-        assert!(peers.known.contains_key(&service(0, 80)), "it was asked for since");
+        assert!(peers.known.contains_key(&service(0, 80)), "a recently used entry was removed");
         assert!(!peers.known.contains_key(&service(1, 80)));
     }
 

@@ -144,49 +144,54 @@ impl Reason {
             Self::Settings => {
                 "a setting of ETHERNOT_SOCKETS_* is invalid, so no connection moves: see the message on standard error"
             }
-            Self::Rule => "a rule of ETHERNOT_SOCKETS_RULES leaves it to TCP",
-            Self::Port => "its port is one of ETHERNOT_SOCKETS_EXCEPT_PORTS",
+            Self::Rule => "a rule of ETHERNOT_SOCKETS_RULES keeps the connection on TCP",
+            Self::Port => "the port of the connection is one of ETHERNOT_SOCKETS_EXCEPT_PORTS",
             Self::Network => {
-                "the peer's address is in none of the networks: ETHERNOT_SOCKETS_NETWORKS, or those of this host"
+                "the peer's address is in none of the networks of ETHERNOT_SOCKETS_NETWORKS, or of this host if the variable is not set"
             }
-            Self::NoEndpoint => "the library could not start here: see its log",
+            Self::NoEndpoint => "the library could not start in this process: see its log",
             Self::NoRendezvousSocket => {
-                "the UDP port with the number of its TCP port could not be opened: another program may have it"
+                "the library could not open the UDP port with the number of the TCP port: another program may use it"
             }
             Self::NoOffer => {
-                "the accepting side sent no offer: perhaps it does not run under ethernot, or a firewall stops UDP"
+                "the accepting side sent no offer: its program may not run under ethernot, or a firewall may block UDP"
             }
             Self::NoAnswer => {
-                "the connecting side did not take the offer: perhaps it does not run under ethernot, or a firewall stops UDP"
+                "the connecting side did not accept the offer: its program may not run under ethernot, or a firewall may block UDP"
             }
-            Self::Blocked => "UDP does not get through to the peer: a firewall may stop it",
-            Self::Version => "the peer has another version: install the same on both hosts",
-            Self::Refused => "the peer refused: see its log",
-            Self::Descriptors => "the process has no descriptors left: raise its limit (ulimit -n)",
-            Self::Memory => "there is no memory for its rings, or there are too many streams",
+            Self::Blocked => "UDP datagrams do not reach the peer: a firewall may block them",
+            Self::Version => "the peer has another version: install the same version on both hosts",
+            Self::Refused => "the peer refused to move the connection: see the log of the peer",
+            Self::Descriptors => {
+                "the process has no free file descriptors: raise the limit (ulimit -n)"
+            }
+            Self::Memory => "no memory for the rings of the connection, or too many streams",
             Self::Busy => {
-                "TCP had no room for 5 s when it should have moved: the peer read too slowly"
+                "the connection could not move, because TCP accepted no bytes for 5 s: the peer \
+                 read too slowly"
             }
             Self::OutOfBand => "the program uses out-of-band data, which the edge does not carry",
             Self::Forked => "the process forked before the connection had moved",
-            Self::Exec => "the process became another program before the connection had moved",
+            Self::Exec => "the process executed another program before the connection had moved",
             Self::Passed => {
                 "the descriptor was passed to another process, or to a function that the library does not interpose"
             }
-            Self::OnlyTcp => "the program asked for what only TCP has",
-            Self::Closed => "it ended before its route was decided",
-            Self::Misbehaved => "the peer broke the rules of the protocol: is it Ethernot?",
+            Self::OnlyTcp => "the program requested a function that only TCP has",
+            Self::Closed => "the connection ended before the library decided whether to move it",
+            Self::Misbehaved => "the peer broke the rules of the protocol: it may not run Ethernot",
             Self::NoGroup => {
-                "no edge connection to the peer's process was established: a firewall may stop UDP to its ports, or it ended"
+                "no edge connection to the peer's process was established: a firewall may block UDP to the ports of the process, or the process ended"
             }
             Self::Home => {
-                "it had moved and went back: a child or another program uses it, or the edge connection was lost"
+                "the connection had moved and returned to TCP: a child process or another program uses it, or the edge connection was lost"
             }
             Self::Off => "ETHERNOT_SOCKETS_MOVE=never keeps all connections on TCP",
             Self::NoGain => {
                 "the edge gains nothing between two hosts over one link, unless threads poll: see ETHERNOT_SOCKETS_MOVE"
             }
-            Self::Short => "it ended before it had lasted long enough for a move to pay",
+            Self::Short => {
+                "the connection ended before it had lasted long enough for a move to pay"
+            }
         }
     }
 }

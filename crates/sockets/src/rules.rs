@@ -108,18 +108,21 @@ pub enum RuleProblem {
     )]
     Value(String),
     /// A rule contains the same condition twice.
-    #[error("{0:?} is repeated; a rule has each condition once, so write another rule")]
+    #[error(
+        "condition {0:?} is repeated; a rule has each condition only once, so write a second rule"
+    )]
     Twice(String),
     /// The ports are invalid.
     #[error(transparent)]
     Ports(#[from] PortsError),
     /// The name of the program is longer than the names that the kernel keeps.
     #[error(
-        "{0:?} is longer than the names of programs that the kernel keeps; give its first 15 bytes"
+        "program name {0:?} is longer than the 15 bytes that the kernel stores; write its first 15 \
+         bytes"
     )]
     Program(String),
     /// There are more rules than [`RULES_MAX`].
-    #[error("there are more than {RULES_MAX} rules; give networks instead of addresses")]
+    #[error("too many rules, more than {RULES_MAX}; write networks instead of single addresses")]
     TooMany,
 }
 
@@ -315,7 +318,7 @@ pub enum PortsError {
     )]
     Part(String),
     /// The last port of a range is less than the first.
-    #[error("{0:?} ends before it begins; write the smaller port first")]
+    #[error("invalid range of ports {0:?}; write the smaller port first")]
     Order(String),
 }
 

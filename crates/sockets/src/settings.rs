@@ -57,7 +57,7 @@ pub enum SettingsError {
         problem: String,
     },
     /// The file of rules cannot be read.
-    #[error("{RULES}={}: {cause}; name a file that this user may read", path.display())]
+    #[error("{RULES}={}: {cause}; name a file that this user can read", path.display())]
     RulesUnread {
         /// The path of the file.
         path: PathBuf,
@@ -237,7 +237,7 @@ fn read_rules(path: &Path) -> Result<Rules, SettingsError> {
     let is_long = |bytes: u64| bytes > RULES_BYTES_MAX;
     let text = fs::metadata(path).and_then(|found| {
         if is_long(found.len()) {
-            let what = format!("it has more than {RULES_BYTES_MAX} bytes");
+            let what = format!("the file has more than {RULES_BYTES_MAX} bytes");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
         fs::read_to_string(path)
@@ -364,7 +364,7 @@ mod tests {
         let parts = ["ETHERNOT_SOCKETS_RULES=", "ethernot-rules", "line 3", "\"many\""];
         assert!(parts.iter().all(|part| message.contains(part)), "{message}");
         let message = variables(&path).unwrap_err().to_string();
-        assert!(message.contains(RULES) && message.contains("may read"), "{message}");
+        assert!(message.contains(RULES) && message.contains("can read"), "{message}");
     }
 
     #[test]

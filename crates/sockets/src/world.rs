@@ -351,7 +351,7 @@ impl World {
                 Err(error) => {
                     assert_eq!(error, Errno::EAGAIN);
                     refused += 1;
-                    assert!(refused < 1_000_000, "{} of {length} bytes have come", read.len());
+                    assert!(refused < 1_000_000, "{} of {length} bytes arrived", read.len());
                 }
             }
         }
@@ -559,7 +559,7 @@ fn rings_go_to_another_stream_when_no_call_is_inside() {
     assert!(stream.retire());
     let mut late = [0; 10];
     let read = stream.read(&mut [IoSliceMut::new(&mut late)], 0, false);
-    assert!(!matches!(read, Ok(1..)), "what is in the ring may be of another stream: {read:?}");
+    assert!(!matches!(read, Ok(1..)), "the ring may contain bytes of another stream: {read:?}");
 }
 
 #[test]
@@ -654,7 +654,7 @@ fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
             }
             if world.ends[0].call(Connection::has_nothing_to_read) {
                 looks += 1;
-                assert!(looks < 10_000, "{received} of {sent} bytes have come");
+                assert!(looks < 10_000, "{received} of {sent} bytes arrived");
                 poll(&mut [], PollTimeout::from(1_u8)).expect("a moment");
             } else if let Ok(bytes) = world.receive(0, read_length) {
                 received += bytes.len();

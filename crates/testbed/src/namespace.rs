@@ -37,25 +37,25 @@ pub enum NamespaceError {
         message: String,
     },
     /// The link has no switch.
-    #[error("link {link} has no switch that could cut it")]
+    #[error("link {link} has no switch, so it cannot be cut")]
     NoSwitch {
         /// Number of the link, counted from 1.
         link: u32,
     },
     /// The number of links is out of range.
-    #[error("{links} links: between 1 and {LINKS_MAX} are possible")]
+    #[error("invalid number of links, {links}: it must be from 1 to {LINKS_MAX}")]
     Links {
         /// The requested number of links.
         links: u32,
     },
     /// The number of hosts of a star is out of range.
-    #[error("{hosts} hosts: between 1 and {} are possible", HOSTS_MAX)]
+    #[error("invalid number of hosts, {hosts}: it must be from 1 to {}", HOSTS_MAX)]
     Hosts {
         /// The requested number of hosts.
         hosts: u32,
     },
     /// IPv4 on a veth pair cannot have this MTU.
-    #[error("MTU {mtu}: between {MTU_MIN} and {MTU_MAX} bytes are possible")]
+    #[error("invalid MTU of {mtu} bytes: it must be from {MTU_MIN} to {MTU_MAX} bytes")]
     Mtu {
         /// The requested MTU, in bytes.
         mtu: u32,

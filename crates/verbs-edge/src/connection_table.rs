@@ -686,8 +686,9 @@ impl ConnectionTable {
         let peer = search.wanted.expected.peer;
         let (peer, gid) = (peer.number, peer.gid.address());
         let what = format_args!(
-            "queue pair {number:#x} has work for {peer:#x} at {gid}, which was not found: is its program running, \
-             and has it got the number and first packet number of this one?"
+            "queue pair {number:#x} has work for {peer:#x} at {gid}, which was not found: check \
+             that its program runs, and that it has the number and the first packet number of this \
+             queue pair"
         );
         self.log.note(LogLevel::Warn, what);
         tables.abandon(engine, now, number);

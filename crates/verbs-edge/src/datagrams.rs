@@ -448,7 +448,7 @@ impl Wire for DatagramWire {
             (true, None) => {
                 if groups.len() >= GROUPS_MAX {
                     return Err(Error::NoRoom(format!(
-                        "the queue pair is in {GROUPS_MAX} groups already"
+                        "the queue pair is already in {GROUPS_MAX} groups, which is the maximum"
                     )));
                 }
                 self.links_to(group.address())?;

@@ -69,7 +69,7 @@ fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>,
         let (found, wanted) = (interfaces.len(), devices.len());
         if found < wanted {
             let what = format!(
-                "{found} interfaces leave this host, and {wanted} devices want one each; name links for each (ETHERNOT_LINKS=eth0//eth1)"
+                "only {found} interfaces leave this host, but each of {wanted} devices needs one; name links for each device (ETHERNOT_LINKS=eth0//eth1)"
             );
             return Err(Error::Invalid(what));
         }

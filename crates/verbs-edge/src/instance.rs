@@ -63,7 +63,10 @@ impl Instance {
         let slots = match settings.slot_base {
             None => Slots::default(),
             Some(port) => Slots::new(port).ok_or_else(|| {
-                Error::Invalid(format!("ETHERNOT_SLOT_BASE: {port} is not from 1 to {}", 0xf000))
+                Error::Invalid(format!(
+                    "ETHERNOT_SLOT_BASE: invalid port {port}: it must be from 1 to {}",
+                    0xf000
+                ))
             })?,
         };
         let udp = UdpConfig::default();
@@ -93,7 +96,10 @@ impl Instance {
             }
         }
         if all.len() > LINKS_MAX {
-            return Err(Error::Invalid(format!("{} links are more than {LINKS_MAX}", all.len())));
+            return Err(Error::Invalid(format!(
+                "{} links exceed the maximum of {LINKS_MAX}; name fewer links",
+                all.len()
+            )));
         }
         let log = Log::open(settings)?;
         log.note(
@@ -178,9 +184,7 @@ impl Instance {
         if !self.has_failed.swap(true, Ordering::Relaxed) {
             self.registry.on_device_failed();
         }
-        Error::Failed(
-            "a thread has panicked inside the engine: this is a fault of the library".into(),
-        )
+        Error::Failed("a thread panicked inside the engine, which is a bug of the library".into())
     }
 
     /// Calls `work` with the connection table, inside the engine.

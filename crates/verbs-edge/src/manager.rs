@@ -714,7 +714,7 @@ impl Call {
         let (manager, home) = self.manager()?;
         let not_free = || {
             Error::Invalid(
-                "the queue pair is connected already, or belongs to another device".into(),
+                "the queue pair is already connected, or belongs to another device".into(),
             )
         };
         let source = manager.table.lend(queue_pair).ok_or_else(not_free)?;

@@ -137,7 +137,10 @@ impl LogLevel {
             "warn" => Ok(Self::Warn),
             "info" => Ok(Self::Info),
             "debug" => Ok(Self::Debug),
-            other => Err(wrong(LOG, format!("{other:?} is none of off, error, warn, info, debug"))),
+            other => Err(wrong(
+                LOG,
+                format!("{other:?} is not a log level; use off, error, warn, info or debug"),
+            )),
         }
     }
 }
@@ -148,12 +151,16 @@ fn read_names(text: &str) -> Result<Vec<String>, Error> {
     for name in text.split(',') {
         let name = check_device(name.trim().to_owned())?;
         if names.contains(&name) {
-            return Err(wrong(DEVICE, format!("two devices are called {name}; name each once")));
+            return Err(wrong(
+                DEVICE,
+                format!("two devices have the name {name}; use each name once"),
+            ));
         }
         names.push(name);
     }
     if names.len() > DEVICES_MAX {
-        let what = format!("{} devices; a process has {DEVICES_MAX} at most", names.len());
+        let what =
+            format!("too many devices, {}: a process has at most {DEVICES_MAX}", names.len());
         return Err(wrong(DEVICE, what));
     }
     Ok(names)
@@ -170,7 +177,7 @@ fn assign(names: Vec<String>, lists: Vec<Vec<LinkSpec>>) -> Result<Vec<DeviceSet
     if lists.len() > 1 && lists.len() != names.len() {
         let (lists, names) = (lists.len(), names.len());
         let what = format!(
-            "{lists} lists of links for {names} devices; name a list for each device, with // between them"
+            "{lists} lists of links for {names} devices; write one list for each device, with // between the lists"
         );
         return Err(wrong(LINKS, what));
     }
@@ -195,7 +202,7 @@ fn check_device(name: String) -> Result<String, Error> {
         || name.starts_with('.')
     {
         let what =
-            format!("{name:?} is no name of letters, digits, _, - and . of at most 63 bytes");
+            format!("invalid name {name:?}; use at most 63 bytes of letters, digits, _, - and .");
         return Err(wrong(DEVICE, what));
     }
     Ok(name)
@@ -248,7 +255,7 @@ mod tests {
             (SLOT_BASE, "40000"),
             (STRICT, "1"),
         ]);
-        let settings = settings.expect("all of them mean something");
+        let settings = settings.expect("all settings have a meaning");
         assert_eq!((settings.links.len(), settings.device.as_str()), (1, "edge7"));
         assert_eq!(settings.faults, FaultShares { loss: 0.01, duplication: 0.5, reordering: 1.0 });
         assert_eq!((settings.log, settings.slot_base), (LogLevel::Debug, Some(40000)));
@@ -297,7 +304,7 @@ mod tests {
             (STRICT, "yes"),
         ] {
             let Err(Error::Invalid(what)) = read(&[(variable, value)]) else {
-                panic!("{variable}={value} was taken");
+                panic!("{variable}={value} was accepted");
             };
             assert!(what.starts_with(variable), "{what}");
         }

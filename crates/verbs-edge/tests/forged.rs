@@ -58,7 +58,7 @@ impl Hooks for Shared {
             let (domain, queues) = (ProtectionDomain::NONE, self.0.queues.clone());
             let terms = self.0.terms();
             let accepted = engine.accept_under(now, connection, domain, queues, &terms, &reply);
-            accepted.expect("who has asked is there");
+            accepted.expect("the request is still pending");
         }
     }
 }
@@ -163,7 +163,7 @@ fn outcome(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
     if event.0 == EventKind::ConnectResponse {
         let change = id.modification(QueuePairState::ReadyToReceive).expect("the peer is known");
         assert_eq!(change.attributes.path.gid, there);
-        id.establish().expect("the peer has said yes");
+        id.establish().expect("the peer has accepted");
     }
     if event.0 != EventKind::Rejected {
         id.disconnect().expect("there is a connection");

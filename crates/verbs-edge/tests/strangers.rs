@@ -256,7 +256,7 @@ fn answer_with_a_lie(lie: impl FnOnce(Said) -> Said) {
     end.succeed(7);
     assert!(peer.has_message());
     let taken = peer.shared.seen().established.map(|(_, answers)| answers);
-    assert_eq!(taken, Some(2), "a lie was taken for the peer's answer");
+    assert_eq!(taken, Some(2), "the queue pair accepted a forged answer");
 }
 
 //= protocol.md: verbs.3

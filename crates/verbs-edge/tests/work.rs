@@ -402,9 +402,9 @@ fn when_a_queue_pair_is_ended_nothing_more_comes_and_its_peer_learns_of_it() {
     let mut done = one.next(21);
     done.sort_by_key(|done| done.id);
     let failed = done.iter().position(|done| done.status != CompletionStatus::Success);
-    let failed = failed.expect("the peer is gone");
+    let failed = failed.expect("an operation fails after the end of the peer");
     assert!(done[failed + 1..].iter().all(|done| done.status == CompletionStatus::Flushed));
-    assert_eq!(there.bytes(0, 1 << 16), before, "nothing is written any more");
+    assert_eq!(there.bytes(0, 1 << 16), before, "bytes were written after the end of the peer");
 }
 
 #[test]

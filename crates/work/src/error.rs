@@ -45,9 +45,7 @@ pub enum PostError {
         length: u32,
     },
     /// The address of an atomic is not a multiple of 8.
-    #[error(
-        "an atomic needs an address that is a multiple of 8, not {0:#x}; let words begin at one"
-    )]
+    #[error("an atomic needs an address that is a multiple of 8, not {0:#x}; use such an address")]
     Misaligned(u64),
     /// The connection has reached its maximum number of operations in flight. The endpoint has a
     /// fixed number of records for operations, and one connection may use only some of them. Wait
@@ -127,7 +125,7 @@ pub enum OperationError {
         AccessFault::Key => "no region has this key; was it deregistered?",
         AccessFault::Range => "part of the range lies outside the region; access less of it",
         AccessFault::Right => "the region does not allow this operation; have the peer register it with the right",
-        AccessFault::Alignment => "the address of an atomic must be a multiple of 8; let words begin at one",
+        AccessFault::Alignment => "the address of an atomic must be a multiple of 8; use such an address",
     })]
     RemoteAccess(AccessFault),
     /// The local memory of the operation or the receive is no longer registered.

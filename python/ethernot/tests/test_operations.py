@@ -77,7 +77,7 @@ def test_errors_are_of_this_package_and_of_pythons_kinds(pair):
     with pytest.raises(TimeoutError) as timed_out:
         pair.accepted.receive(pair.target, 0, 8).wait(0.01)
     assert isinstance(timed_out.value, ethernot.EthernotError)
-    with pytest.raises(ValueError, match="leave the remote region"):
+    with pytest.raises(ValueError, match="exceed the remote region"):
         pair.connection.write(pair.local, 0, pair.remote, 4090, 100)
     with pytest.raises(ethernot.InvalidError, match="64"):
         pair.connection.send_bytes(b"x" * 65)

@@ -34,11 +34,15 @@ fn of_the_paper() -> Vec<SetUp> {
         setup("1L-1G", "one link of 1 Gb/s (paper)", one(GIGABIT)),
         SetUp {
             in_order: true,
-            ..setup("2L-1G", "two links of 1 Gb/s, all in order (paper)", one(GIGABIT).repeat(2))
+            ..setup(
+                "2L-1G",
+                "two links of 1 Gb/s, operations in order (paper)",
+                one(GIGABIT).repeat(2),
+            )
         },
         setup(
             "2Lu-1G",
-            "two links of 1 Gb/s, out of order allowed (paper)",
+            "two links of 1 Gb/s, operations out of order allowed (paper)",
             one(GIGABIT).repeat(2),
         ),
         setup("1L-10G", "one link of 10 Gb/s (paper)", one(10 * GIGABIT)),
@@ -64,7 +68,7 @@ fn beyond_the_paper() -> Vec<SetUp> {
         ),
         setup(
             "1G/20us+1G/2ms",
-            "two links of 1 Gb/s, one 20 us and one 2 ms long",
+            "two links of 1 Gb/s, one with a delay of 20 us and one with 2 ms",
             [20, 2000]
                 .map(|delay_us| LinkShape { delay_us, ..LinkShape::of_rate(GIGABIT) })
                 .to_vec(),

@@ -52,14 +52,14 @@ fn measure(
 ) -> Result<Outcome, String> {
     let failure = || match outcomes.try_recv() {
         Ok(Err(message)) => message,
-        _ => "a connection was not made".to_string(),
+        _ => "a connection could not be made".to_string(),
     };
     for _ in 0..starts.len() {
         is_warm.recv().map_err(|_| failure())?;
     }
     print_line(&Line::Warm)?;
     if io::stdin().lock().lines().next().is_none() {
-        return Err("the parent process is gone".to_string());
+        return Err("the parent process has ended".to_string());
     }
     let cpu_seconds = || cpu::process_seconds().map_err(|error| format!("read CPU time: {error}"));
     let before = cpu_seconds()?;
@@ -101,7 +101,7 @@ fn stream(
 }
 
 fn wait(warm: &Sender<()>, started: &Receiver<()>) -> io::Result<()> {
-    let gone = || io::Error::other("the parent process is gone");
+    let gone = || io::Error::other("the parent process has ended");
     warm.send(()).map_err(|_| gone())?;
     started.recv().map_err(|_| gone())
 }

@@ -123,8 +123,8 @@ impl Contender {
         match self {
             Self::Tcp => "kernel TCP, event mode",
             Self::TcpPoll => "kernel TCP, polling",
-            Self::Sockets => "the same program over the edge, event mode",
-            Self::SocketsPoll => "the same program over the edge, polling",
+            Self::Sockets => "the program of tcp over the edge, event mode",
+            Self::SocketsPoll => "the program of tcp over the edge, polling",
             Self::Native => "native API: remote writes, polling",
         }
     }
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn without_the_library_nothing_is_said_to_go_over_it() {
-        let cases = all(&wishes(Some("it is not built".to_string())));
+        let cases = all(&wishes(Some("the library is not built".to_string())));
         assert!(cases.iter().flat_map(|case| &case.contenders).all(|c| !c.is_preloaded()));
         // The latency test has two sizes, and the throughput test has one. Four tests have two
         // numbers of clients each. The connection test has one case.

@@ -31,11 +31,14 @@ impl Hosts {
             return Ok(Self::LOOPBACK);
         }
         if !namespace::are_possible() {
-            observer.on_note("not root: measuring over loopback instead of network namespaces");
+            observer.on_note(
+                "this process is not root, so it measures over loopback instead of network \
+                 namespaces",
+            );
             return Ok(Self::LOOPBACK);
         }
         for name in cleanup::remove_leftovers() {
-            observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
+            observer.on_note(&format!("removed {name}, which a killed run had left behind"));
         }
         let has_several = |test: &Test| test.has_clients() && *test != Test::MultiStream;
         let clients = if wishes.tests.iter().any(has_several) { CLIENT_HOSTS } else { 1 };

@@ -7,13 +7,13 @@ use crate::unmodified::way::PathTaken;
 #[non_exhaustive]
 pub enum Unproven {
     /// The library wrote no counters. Probably it was not loaded.
-    #[error("the library has left no counters in the {side}")]
+    #[error("the library wrote no counters in the {side}, so it was probably not loaded")]
     NoCounters {
         /// Client or server.
         side: &'static str,
     },
     /// Connections stayed on TCP.
-    #[error("{moved} of {expected} connections of the {side} moved to the edge{left}")]
+    #[error("only {moved} of {expected} connections of the {side} moved to the edge{left}")]
     Stayed {
         /// Client or server.
         side: &'static str,
@@ -25,7 +25,7 @@ pub enum Unproven {
         left: String,
     },
     /// Connections moved, but later than they should.
-    #[error("{edge} of at least {expected} bytes of the {side} went over the edge")]
+    #[error("only {edge} bytes of the {side} went over the edge, instead of at least {expected}")]
     Late {
         /// Client or server.
         side: &'static str,
@@ -90,7 +90,7 @@ mod tests {
     fn what_stayed_on_tcp_is_not_said_to_have_moved() {
         assert_eq!(CLAIM.check(&counted()), Ok(()));
         let error = CLAIM.check(&PathTaken { moved: 1, ..counted() }).unwrap_err();
-        let expected = "1 of 3 connections of the client moved to the edge; 2: no offer";
+        let expected = "only 1 of 3 connections of the client moved to the edge; 2: no offer";
         assert_eq!(error.to_string(), expected);
         let late = CLAIM.check(&PathTaken { edge_bytes_sent: 4, ..counted() });
         assert!(matches!(late, Err(Unproven::Late { edge: 10, expected: 11, .. })));

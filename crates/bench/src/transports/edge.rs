@@ -88,8 +88,14 @@ impl Transport for Edge {
     fn description(&self) -> &'static str {
         match self.rules {
             Rules::Own => "remote writes over the edge protocol",
-            Rules::SharedMemory => "the same over memory shared between processes of one host",
-            Rules::MultiEdge => "the same by MultiEdge's rules: round robin, fixed window",
+            Rules::SharedMemory => {
+                "remote writes over the edge protocol, in memory shared between processes of one \
+                 host"
+            }
+            Rules::MultiEdge => {
+                "remote writes over the edge protocol with the rules of MultiEdge: round robin, \
+                 fixed window"
+            }
         }
     }
 

@@ -25,7 +25,7 @@ impl Transport for Udp {
     }
 
     fn description(&self) -> &'static str {
-        "bare datagrams, busy-polled, nothing retransmitted: a yardstick"
+        "yardstick: bare datagrams, busy-polled, without retransmissions"
     }
 
     fn supports(&self, test: Test, message_bytes: u64, mtu: Option<u32>) -> bool {
@@ -61,7 +61,7 @@ impl Transport for Udp {
             .map_err(TransportError::io(format!("connect a UDP socket to {server}")))?;
         let (buffer, test) = (buffer(setup), setup.test);
         let mut client = Client { socket, buffer, test, phases: 0, next_ordinal: 0 };
-        client.ask(HELLO, "reach the server's UDP socket")?;
+        client.ask(HELLO, "send to the server's UDP socket")?;
         Ok(Box::new(client))
     }
 }

@@ -94,7 +94,7 @@ impl Apache<'_> {
         let modules = MODULE_FOLDERS.into_iter().find(|folder| PathBuf::from(folder).is_dir());
         let modules = modules.ok_or_else(|| {
             io::Error::other(format!(
-                "the modules of Apache are not in {}",
+                "the modules of Apache are not in any of these folders: {}",
                 MODULE_FOLDERS.join(", ")
             ))
         })?;

@@ -164,7 +164,9 @@ impl Seen {
         let answer_ns = answering.elapsed_ns();
         if !self.answer.trim_ascii_end().ends_with(LAST) {
             let got = self.answer.len();
-            return Err(io::Error::other(format!("the answer has no end after {got} bytes")));
+            return Err(io::Error::other(format!(
+                "the answer is incomplete: it ends after {got} bytes"
+            )));
         }
         if self.answer_ns.is_empty() {
             // Metrics are counted only in the first answer of a host. Later answers are compared
@@ -225,7 +227,7 @@ mod tests {
         let hosts = vec![host("<METRIC a/>", 1)];
         let found = gather(&Task { hosts, is_parallel: false, seconds: 0.0 });
         assert_eq!((found.gathers, found.errors, found.bytes), (1, 1, [0, 0]));
-        assert!(found.first_error.unwrap().contains("no end after 11 bytes"));
+        assert!(found.first_error.unwrap().contains("ends after 11 bytes"));
     }
 
     #[test]

@@ -114,9 +114,9 @@ impl Gatherer<'_> {
                 return Ok(found.bytes);
             }
             if started.has_passed(ANSWERS_WITHIN) {
-                let said = found
-                    .first_error
-                    .unwrap_or_else(|| format!("the poorest answer has {} metrics", found.metrics));
+                let said = found.first_error.unwrap_or_else(|| {
+                    format!("the answer with the fewest metrics has {}", found.metrics)
+                });
                 let limit_seconds = ANSWERS_WITHIN.as_secs();
                 return Err(ProgramError::TooSlow { program: NAME.into(), limit_seconds, said });
             }
@@ -142,7 +142,7 @@ impl Gatherer<'_> {
         let answers = found.gathers * task.hosts.len() as u64;
         if found.errors >= answers {
             let said = found.first_error.unwrap_or_default();
-            let status = "no answer at all".to_string();
+            let status = "no answer from any host".to_string();
             return Err(ProgramError::Ended { program: GATHERER.to_string(), status, said });
         }
         let bytes = (found.bytes[0] + found.bytes[1]) as f64 / 2.0;

@@ -21,7 +21,7 @@ use testbed::clock::{self, Stopwatch};
 #[non_exhaustive]
 pub enum ProgramError {
     /// The program is not installed.
-    #[error("{program} is not installed; to have it: sudo apt-get install -y {package}")]
+    #[error("{program} is not installed; install it: sudo apt-get install -y {package}")]
     Missing {
         /// The program.
         program: &'static str,
@@ -37,7 +37,7 @@ pub enum ProgramError {
         source: io::Error,
     },
     /// The program did not listen in time, or ended before it listened.
-    #[error("{program} does not listen on port {port} after {} s; its last output: {said}", LISTENS_WITHIN.as_secs())]
+    #[error("{program} did not listen on port {port} within {} s; its last output: {said}", LISTENS_WITHIN.as_secs())]
     NotListening {
         /// The program.
         program: String,
@@ -47,7 +47,7 @@ pub enum ProgramError {
         said: String,
     },
     /// The program did not print its ready text in time, or ended before it printed the text.
-    #[error("{program} does not print {text:?} within {} s; its last output: {said}", LISTENS_WITHIN.as_secs())]
+    #[error("{program} did not print {text:?} within {} s; its last output: {said}", LISTENS_WITHIN.as_secs())]
     NotReady {
         /// The program.
         program: String,

@@ -221,7 +221,7 @@ mod tests {
             seconds: 1,
         };
         let Ok(words) = (0..3).map(|at| load.words(at)).collect::<Result<Vec<_>, _>>() else {
-            eprintln!("skipped: wrk is not installed; to have it: sudo apt-get install -y wrk");
+            eprintln!("skipped: wrk is not installed; install it: sudo apt-get install -y wrk");
             return;
         };
         let connections = words.iter().map(|words| words[4].clone()).collect::<Vec<_>>();

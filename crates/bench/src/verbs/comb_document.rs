@@ -100,7 +100,7 @@ mod tests {
         let document = CombDocument::parse(&text(1, 0.1)).unwrap();
         assert_eq!(document.points[0].runs[0].accounted, None);
         let error = CombDocument::parse(&text(1, 0.0)).unwrap_err().to_string();
-        assert!(error.contains("a run of 8 bytes"), "{error}");
+        assert!(error.contains("a run with messages of 8 bytes"), "{error}");
         let error = CombDocument::parse(&text(2, 0.1)).unwrap_err().to_string();
         assert!(error.contains("has version 2"), "{error}");
     }

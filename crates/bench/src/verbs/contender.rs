@@ -45,8 +45,8 @@ impl Device {
             Self::Edge => None,
             Self::System => Some(why_no_system_device(Path::new(SYSTEM_DEVICES))),
             Self::Unknown(name) => {
-                let known = format!("{EDGE} and {SYSTEM} are known");
-                Some(format!("there is no device {name} here; {known}"))
+                let known = format!("known devices are {EDGE} and {SYSTEM}");
+                Some(format!("this host has no device {name}; {known}"))
             }
         };
         DeviceRow { name: self.name().to_string(), transport: None, cannot_run }
@@ -61,10 +61,13 @@ fn why_no_system_device(folder: &Path) -> String {
         names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     if names.is_empty() {
-        "this host has no RDMA device: no adapter, and no rxe or siw (`rdma link add`)".to_string()
+        "this host has no RDMA device: neither an adapter nor rxe or siw, which `rdma link add` \
+         creates"
+            .to_string()
     } else {
         format!(
-            "{} cannot be seen by virtual hosts; run iwarp-perf between two real hosts, as docs/verbs-benchmark.md shows",
+            "virtual hosts cannot use {}; run iwarp-perf between two real hosts, as \
+             docs/verbs-benchmark.md shows",
             names.join(", ")
         )
     }

@@ -59,16 +59,21 @@ pub struct DocumentRun {
 pub enum DocumentError {
     /// The text is not a document.
     #[error(
-        "the document of the program cannot be read: {0}; it is of another version than this command"
+        "read the document of the program: {0}; the program has another version than this command, \
+         so install both together"
     )]
     Json(#[from] serde_json::Error),
     /// The document has another version. Contains that version.
     #[error(
-        "the document of the program has version {0}, this command reads version {VERSION}; install both together"
+        "the document of the program has version {0}, but this command reads version {VERSION}; \
+         install both together"
     )]
     Version(u32),
     /// A run has no bytes and no round trips, or no duration.
-    #[error("a run of {size} bytes has no amount or took no time; use more --seconds")]
+    #[error(
+        "a run with messages of {size} bytes has no bytes and no round trips, or no duration; use \
+         more --seconds"
+    )]
     Empty {
         /// Bytes of a message.
         size: u64,
@@ -183,10 +188,10 @@ mod tests {
             let error = Document::parse(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         };
-        refused("iwarp-perf: oops", "cannot be read");
+        refused("iwarp-perf: oops", "read the document");
         refused(&text(2, &run(1.0, r#""rounds":1"#)), "has version 2");
-        refused(&text(1, &run(0.0, r#""rounds":1"#)), "a run of 8 bytes");
-        refused(&text(1, &run(1.0, r#""bytes":0"#)), "a run of 8 bytes");
-        refused(&text(1, ""), "a run of 8 bytes");
+        refused(&text(1, &run(0.0, r#""rounds":1"#)), "a run with messages of 8 bytes");
+        refused(&text(1, &run(1.0, r#""bytes":0"#)), "a run with messages of 8 bytes");
+        refused(&text(1, ""), "a run with messages of 8 bytes");
     }
 }

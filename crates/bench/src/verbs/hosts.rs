@@ -32,7 +32,7 @@ pub(super) struct Hosts {
 impl Hosts {
     pub(super) fn create(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Self, VerbsError> {
         for name in remove_leftovers() {
-            observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
+            observer.on_note(&format!("removed {name}, which a killed run had left behind"));
         }
         let pair = NamespacePair::create(1, wishes.mtu)?;
         for namespace in [pair.client(), pair.server()] {
@@ -41,7 +41,7 @@ impl Hosts {
         let folder = Folder::create("verbs")?;
         let cpus = if wishes.pinning { cpu::first_two() } else { None };
         if wishes.pinning && cpus.is_none() {
-            observer.on_note("this process may use one CPU only: both hosts share it");
+            observer.on_note("this process may use only one CPU, so both hosts share this CPU");
         }
         let steering = match cpus {
             Some(cpus) if wishes.steering => steer(&pair, cpus),

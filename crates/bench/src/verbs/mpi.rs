@@ -52,8 +52,8 @@ pub(super) enum MpiError {
     #[error(transparent)]
     Program(#[from] ProgramError),
     #[error(
-        "{mpi} has fallen back to TCP: hosts sent {} datagrams of the device, too few for the messages, and {} segments of TCP; \
-         the figure does not count",
+        "{mpi} fell back to TCP: the hosts sent only {} datagrams of the device, which are too few \
+         for the messages, and {} TCP segments; the value does not count",
         .sent.datagrams, .sent.segments
     )]
     FellBack { mpi: &'static str, sent: Traffic },
@@ -62,7 +62,7 @@ pub(super) enum MpiError {
 impl MpiError {
     /// Returns the error of a test that needs an MPI, if no MPI was prepared.
     pub(super) fn not_prepared() -> Self {
-        Self::Missing("no MPI was prepared".to_string())
+        Self::Missing("no MPI is ready".to_string())
     }
 }
 
@@ -273,7 +273,7 @@ fn installed(mpi: Mpi) -> Result<([String; 2], String), String> {
         }
     }
     Err(if missing.is_empty() {
-        format!("no launcher of this host is that of {}", mpi.name())
+        format!("this host has no launcher of {}", mpi.name())
     } else {
         missing
     })

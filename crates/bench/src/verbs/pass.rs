@@ -61,7 +61,7 @@ pub(super) enum SampleError {
     #[error(transparent)]
     Document(#[from] DocumentError),
     #[error(
-        "the program measured {0} points where {1} were asked for; install it together with this command"
+        "the program measured {0} points instead of {1}; install it together with this command"
     )]
     Points(usize, usize),
     #[error("the program ran on device {0} instead of {1}")]
@@ -314,7 +314,7 @@ pub(super) fn joined<T: ToString>(values: &[T]) -> String {
 }
 
 /// The reason why a contender is not measured: the user did not name its device.
-pub(super) const NOT_ASKED_FOR: &str = "the device was not asked for";
+pub(super) const NOT_ASKED_FOR: &str = "the options do not name the device";
 
 /// The text that a server prints when it listens.
 pub(super) const LISTENS: &str = "listening on port";

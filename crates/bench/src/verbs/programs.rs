@@ -18,8 +18,8 @@ pub struct Programs {
 /// A program was not found.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "there is no {name} beside this program (looked in {}); to have it: sudo apt-get install -y gcc libibverbs-dev \
-     librdmacm-dev && cargo run -p xtask -- libraries", places.join(", ")
+    "the program {name} is not in the folder of this program ({}); build it: sudo apt-get install \
+     -y gcc libibverbs-dev librdmacm-dev && cargo run -p xtask -- libraries", places.join(", ")
 )]
 pub struct MissingProgram {
     name: &'static str,

@@ -39,8 +39,8 @@ impl Transport for Bare {
 
     fn description(&self) -> &'static str {
         match self {
-            Self::Shm => "a cache line of shared memory, busy-polled: a yardstick",
-            _ => "bare frames, busy-polled, nothing retransmitted: a yardstick",
+            Self::Shm => "yardstick: a cache line of shared memory, busy-polled",
+            _ => "yardstick: bare frames, busy-polled, without retransmissions",
         }
     }
 

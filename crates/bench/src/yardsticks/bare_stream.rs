@@ -31,7 +31,8 @@ impl Transport for BareStream {
     }
 
     fn description(&self) -> &'static str {
-        "full frames without content, nothing checked or sent again: what this host carries"
+        "yardstick: full frames without content, neither checked nor retransmitted; they show what \
+         rate this host permits"
     }
 
     fn is_optional(&self) -> bool {

@@ -22,7 +22,7 @@ impl Transport for Memcpy {
     }
 
     fn description(&self) -> &'static str {
-        "one thread copies from one buffer to another: a yardstick"
+        "yardstick: one thread copies from one buffer to another"
     }
 
     fn is_optional(&self) -> bool {

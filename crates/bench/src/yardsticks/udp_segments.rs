@@ -33,7 +33,8 @@ impl Transport for UdpSegments {
     }
 
     fn description(&self) -> &'static str {
-        "bare UDP with segmentation, gathered from 88 pieces and copied to its place, polled"
+        "yardstick: bare UDP with segmentation, gathered from 88 entries and copied to its \
+         destination, polled"
     }
 
     fn is_optional(&self) -> bool {
@@ -88,7 +89,8 @@ impl Transport for UdpSegments {
         let memory = vec![0xa5; setup.message_bytes as usize];
         let end = End { socket, shape, phases: 0 };
         let client = Client { end, window: window.max(1), memory, headers };
-        client.ask(Control { kind: HELLO, phase: 0, value: 0 }, "reach the server's UDP socket")?;
+        client
+            .ask(Control { kind: HELLO, phase: 0, value: 0 }, "send to the server's UDP socket")?;
         Ok(Box::new(client))
     }
 }

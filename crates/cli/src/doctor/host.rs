@@ -54,13 +54,16 @@ fn kernel(release: Option<&str>) -> Option<Finding> {
     let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
     let advice = (version < KERNEL_FOR_ALL).then(|| {
         let (major, minor) = KERNEL_FOR_ALL;
-        format!("XDP links that leave nothing behind need Linux {major}.{minor} or later")
+        format!(
+            "XDP links whose program is removed automatically need Linux {major}.{minor} or later"
+        )
     });
     Some(Finding { name: "kernel", value: release.into(), advice, remedy: None })
 }
 
 fn processors(count: usize) -> Finding {
-    let advice = (count < 2).then(|| "a processor each for application and network is best".into());
+    let advice = (count < 2)
+        .then(|| "one processor for the application and one for the network is best".into());
     Finding { name: "processors", value: count.to_string(), advice, remedy: None }
 }
 
@@ -77,8 +80,9 @@ fn buffer_limit(
     Some(Finding {
         name,
         value: bytes.to_string(),
-        advice: is_short
-            .then(|| format!("UDP links ask for {wanted_bytes}; with less, bursts are lost")),
+        advice: is_short.then(|| {
+            format!("UDP links request {wanted_bytes}; with less, bursts of frames are lost")
+        }),
         remedy: is_short.then(|| format!("sudo sysctl -w {name}={wanted_bytes}")),
     })
 }
@@ -100,7 +104,11 @@ fn jit(value: Option<&str>) -> Option<Finding> {
     Some(Finding {
         name: "net.core.bpf_jit_enable",
         value: value.into(),
-        advice: is_off.then(|| "the program of an XDP link is interpreted, which is slow".into()),
+        advice: is_off.then(|| {
+            "the kernel interprets the program of an XDP link instead of compiling it, which is \
+             slow"
+                .into()
+        }),
         remedy: is_off.then(|| "sudo sysctl -w net.core.bpf_jit_enable=1".into()),
     })
 }
@@ -116,7 +124,8 @@ fn governor(value: Option<&str>) -> Option<Finding> {
     Some(Finding {
         name: "frequency governor",
         value: value.into(),
-        advice: is_slow.then(|| "processors that clock up first add microseconds".into()),
+        advice: is_slow
+            .then(|| "a processor that first raises its clock adds microseconds of latency".into()),
         remedy: is_slow.then(|| "sudo cpupower frequency-set -g performance".into()),
     })
 }

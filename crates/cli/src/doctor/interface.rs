@@ -47,7 +47,7 @@ fn udp(
     }
     let Some(address) = interface.addresses.first() else {
         let remedy = format!("sudo ip address add 10.0.0.1/24 dev {}", interface.name);
-        return Verdict::no("no address", "it has no IP address", Some(remedy));
+        return Verdict::no("no address", "the interface has no IP address", Some(remedy));
     };
     match attempt(interface, address.ip) {
         Ok(()) => Verdict::yes("yes"),
@@ -77,7 +77,7 @@ fn try_xdp(interface: &Interface) -> Result<(), String> {
 /// Derives from the privileges and the state of the interface whether a packet link is possible.
 fn packet(interface: &Interface, rights: &Rights) -> Verdict {
     if interface.mac.is_none() {
-        return Verdict::no("not Ethernet", "it is no Ethernet interface", None);
+        return Verdict::no("not Ethernet", "this is not an Ethernet interface", None);
     }
     if let Some(verdict) = not_running(interface) {
         return verdict;
@@ -106,7 +106,7 @@ fn xdp(
     rights: &Rights,
 ) -> Verdict {
     if interface.mac.is_none() {
-        return Verdict::no("not Ethernet", "it is no Ethernet interface", None);
+        return Verdict::no("not Ethernet", "this is not an Ethernet interface", None);
     }
     if let Some(verdict) = not_running(interface) {
         return verdict;
@@ -125,8 +125,8 @@ fn xdp(
         return Verdict::no(
             "taken",
             format!(
-                "the XDP program{name} (number {}) is attached, and there can be one; if no program \
-                 needs it, take it off",
+                "the XDP program{name} (number {}) is attached, and an interface can have only \
+                 one; if nothing needs this program, detach it",
                 program.id
             ),
             Some(format!("sudo ip link set dev {} {mode} off", interface.name)),
@@ -159,7 +159,8 @@ fn kernel_refusal(rights: &Rights) -> Option<Verdict> {
     ] {
         match trial {
             Trial::NotThere => {
-                let obstacle = format!("this kernel has no {what}; use another, or packet links");
+                let obstacle =
+                    format!("this kernel has no {what}; use another kernel, or packet links");
                 return Some(Verdict::no("not in kernel", obstacle, None));
             }
             Trial::Failed(reason) => {
@@ -181,7 +182,11 @@ fn not_running(interface: &Interface) -> Option<Verdict> {
         return None;
     }
     Some(if interface.is_up {
-        Verdict::no("no carrier", "it has no carrier: is the cable in, is the other end up?", None)
+        Verdict::no(
+            "no carrier",
+            "the interface has no carrier: check the cable and the other end",
+            None,
+        )
     } else {
         let remedy = format!("sudo ip link set {} up", interface.name);
         Verdict::no("down", "it is down", Some(remedy))

@@ -18,7 +18,10 @@ pub(super) fn verdict() -> Verdict {
     };
     verdict.and_then(|| {
         knock().map_err(|error| {
-            format!("UDP from this host to itself: {error}; a firewall or a sandbox may stop it")
+            format!(
+                "send UDP from this host to itself: {error}; check whether a firewall or a sandbox \
+                 blocks it"
+            )
         })
     })
 }

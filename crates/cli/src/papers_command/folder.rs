@@ -104,7 +104,7 @@ impl Found {
             self.documents.push(document);
             return;
         };
-        self.notes.push(format!("{} has two results; the newer one counts", document.name()));
+        self.notes.push(format!("{} has two results; the newer result counts", document.name()));
         if document.unix_seconds > known.unix_seconds {
             *known = document;
         }

@@ -70,7 +70,7 @@ pub(super) fn measure(
     let outcome = run(program, folder, &arguments).map(|mut found| {
         if let Some(again) = first.retest_arguments(is_quick) {
             eprintln!(
-                "ethernot: {}, to test reasons: ethernot {}",
+                "ethernot: {}, a second run that tests reasons: ethernot {}",
                 names.join(", "),
                 again.join(" ")
             );

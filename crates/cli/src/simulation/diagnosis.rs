@@ -20,7 +20,7 @@ pub(super) fn critical_path(text: &mut String, records: &Records, topology: &Top
     };
     let _ = writeln!(
         text,
-        "critical path: {} steps over {} messages made the {:.3} us",
+        "critical path: {} steps over {} messages, which took {:.3} us in all",
         path.steps.len(),
         path.messages,
         us(path.completed_ps)
@@ -38,7 +38,7 @@ pub(super) fn critical_path(text: &mut String, records: &Records, topology: &Top
     for (link, share) in path.by_link().into_iter().take(LINKS_SHOWN) {
         let _ = writeln!(
             text,
-            "  {:22} {:12.3} us, {:.3} us of them waits",
+            "  {:22} {:12.3} us, including {:.3} us of waiting",
             topology.link_name(link),
             us(share.total_ps),
             us(share.wait_ps)
@@ -51,14 +51,14 @@ pub(super) fn verdict(path: &CriticalPath, topology: &Topology) -> String {
     let first = path.by_kind().into_iter().next();
     let Some((kind, share)) = first else { return "nothing happened".to_owned() };
     let most = format!(
-        "most of it, {:.1} %, is {}",
+        "the largest part, {:.1} %, is {}",
         percent(share.total_ps, path.completed_ps),
         kind.name()
     );
     let links = path.by_link();
     match links.first() {
         Some((link, share)) if is_late(share.wait_ps, path) => format!(
-            "{most}; the link that made it late is {}, with waits of {} ({:.1} %)",
+            "{most}; the longest waits were for link {}: {} ({:.1} %)",
             topology.link_name(*link),
             fitted_time(us(share.wait_ps)),
             percent(share.wait_ps, path.completed_ps)
@@ -66,11 +66,11 @@ pub(super) fn verdict(path: &CriticalPath, topology: &Topology) -> String {
         Some((_, share)) if share.wait_ps > 0 => {
             let waits: u64 = links.iter().map(|(_, share)| share.wait_ps).sum();
             format!(
-                "{most}; no link made it late: waits for all of them are {:.1} %",
+                "{most}; links caused little delay: waits for all links are {:.1} %",
                 percent(waits, path.completed_ps)
             )
         }
-        Some(_) => format!("{most}; nothing on it waited for a link"),
+        Some(_) => format!("{most}; no packet on the path waited for a link"),
         None => most,
     }
 }
@@ -97,8 +97,8 @@ pub(super) fn saturation(outcome: &Outcome, topology: &Topology) -> Vec<String> 
     let links = outcome.records.as_deref().map(Records::saturated_links);
     for found in links.iter().flatten().take(LINKS_SHOWN) {
         sentences.push(format!(
-            "SATURATED: the queue of {} kept growing, from {:.3} to {:.3} us; it was busy {:.1} % of \
-             the second half",
+            "SATURATED: the queue of link {} grew from {:.3} to {:.3} us; the link was busy {:.1} \
+             % of the second half of the run",
             topology.link_name(found.link),
             found.early_ps * 1e-6,
             found.late_ps * 1e-6,
@@ -115,9 +115,9 @@ pub(super) fn saturation(outcome: &Outcome, topology: &Topology) -> Vec<String> 
             Some(_) => "",
         };
         sentences.push(format!(
-            "SATURATED: messages in flight kept growing, from {:.0} to {:.0}, as long as new ones were \
-             posted: the load is more than hosts and links carry, and latencies depend on how long it \
-             lasts{remedy}",
+            "SATURATED: the number of messages in flight grew from {:.0} to {:.0} until the last \
+             message was posted: the load is more than hosts and links carry, and latencies depend \
+             on the length of the run{remedy}",
             growth.early, growth.late
         ));
     }
@@ -228,12 +228,12 @@ mod tests {
     fn a_link_made_a_run_late_only_if_its_waits_count() {
         assert!(
             diagnosis_of(2_000_000_000)
-                .contains("made it late is h0->s0, with waits of 2.00 ms (40.0 %)")
+                .contains("the longest waits were for link h0->s0: 2.00 ms (40.0 %)")
         );
         assert!(
             diagnosis_of(50_000_000)
-                .contains("no link made it late: waits for all of them are 1.0 %")
+                .contains("links caused little delay: waits for all links are 1.0 %")
         );
-        assert!(diagnosis_of(0).contains("nothing on it waited for a link"));
+        assert!(diagnosis_of(0).contains("no packet on the path waited for a link"));
     }
 }

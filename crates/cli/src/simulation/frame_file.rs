@@ -139,7 +139,10 @@ impl Writer {
         if is_written {
             return Ok(());
         }
-        Err(io::Error::other(format!("a frame of {} bytes fits no datagram", bytes.len())))
+        Err(io::Error::other(format!(
+            "a frame of {} bytes does not fit in a datagram",
+            bytes.len()
+        )))
     }
 
     /// Returns the address of a host: an Ethernet (MAC) address for Ethernet frames; for UDP a

@@ -122,17 +122,17 @@ fn facts(outcome: &Outcome, slowdowns: Option<&Slowdowns>, seconds: f64) -> Vec<
     }
     if let Some(counts) = &outcome.engines {
         facts.push(fact("frames sent", counts.frames_sent.to_string()));
-        facts.push(fact("sent again", counts.links().retransmissions.to_string()));
+        facts.push(fact("retransmitted", counts.links().retransmissions.to_string()));
     }
     if let Some(counts) = &outcome.transport {
         let throughput = counts.throughput_bps(outcome.completed_ps) / 1e9;
-        facts.push(fact("sent, with what was sent again", format!("{throughput:.2} Gb/s")));
+        facts.push(fact("sent, including retransmissions", format!("{throughput:.2} Gb/s")));
         facts.push(fact("data frames", counts.data_frames.to_string()));
-        facts.push(fact("sent again", counts.retransmitted_frames.to_string()));
+        facts.push(fact("retransmitted", counts.retransmitted_frames.to_string()));
         facts.push(fact("timeouts", counts.timeouts.to_string()));
         if counts.is_receiver_driven {
             facts.push(fact("grants", counts.grants.to_string()));
-            facts.push(fact("requests to send again", counts.resends.to_string()));
+            facts.push(fact("requests to retransmit", counts.resends.to_string()));
         } else {
             facts.push(fact("window, mean", format!("{:.2} frames", counts.window_frames())));
             facts.push(fact("round trip, mean", fitted_time(counts.round_trip_ps() / 1e6)));
@@ -152,8 +152,8 @@ fn findings(configuration: &Configuration, outcome: &Outcome, records: &Records)
     let mut findings = saturation(outcome, &configuration.topology);
     if outcome.dropped > 0 {
         let repair = match (&outcome.engines, outcome.transport) {
-            (Some(_), _) => ", which engines repaired",
-            (_, Some(_)) => ", which the transport of hosts repaired",
+            (Some(_), _) => ", and the engines retransmitted them",
+            (_, Some(_)) => ", and the transport of the hosts retransmitted them",
             _ => ", which were not retransmitted",
         };
         findings.push(format!(
@@ -164,8 +164,8 @@ fn findings(configuration: &Configuration, outcome: &Outcome, records: &Records)
     let left_out = records.left_out;
     if left_out.messages + left_out.crossings > 0 {
         findings.push(format!(
-            "{} messages and {} crossings of links were not recorded: curves of messages and the \
-             critical path are of the rest (--record-limit)",
+            "{} messages and {} crossings of links were not recorded, so the curves of messages \
+             and the critical path do not contain them; raise --record-limit",
             left_out.messages, left_out.crossings
         ));
     }

@@ -198,7 +198,7 @@ pub(super) fn parse_path(text: &str) -> Result<PathBuf, String> {
     match Form::of(&path) {
         Some(_) => Ok(path),
         None => {
-            Err("the name must end in .csv, .json or .arrow, which says what is written".to_owned())
+            Err("unknown format: the name of the file must end in .csv, .json or .arrow".to_owned())
         }
     }
 }

@@ -100,5 +100,5 @@ pub(super) fn check(settings: &Settings) -> Result<(), Failure> {
 }
 
 fn no_folder(folder: &Path) -> Failure {
-    format!("ETHERNOT_SOCKETS_COUNTERS: {} is no folder; make it first", folder.display()).into()
+    format!("ETHERNOT_SOCKETS_COUNTERS: {} is not a folder; make it first", folder.display()).into()
 }

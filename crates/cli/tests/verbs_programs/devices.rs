@@ -55,7 +55,10 @@ fn lists_of_links_say_which_device_has_what() {
     assert!(refused.contains("3 lists of links for 2 devices"), "{refused}");
     let options = ["--device", "a,b,c"];
     let refused = text(&run_with(&host, &options, &["ibv_devinfo"]).stderr);
-    assert!(refused.contains("2 interfaces leave this host, and 3 devices want one"), "{refused}");
+    assert!(
+        refused.contains("2 interfaces leave this host, but each of 3 devices needs one"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -42,7 +42,10 @@ fn in_the_middle_of_an_operation_an_acknowledgement_waits_to_be_asked_for() {
     received.observe(NOW, NOW, 1, false, Eliciting::Midway, true);
     assert!(received.acknowledgement_due(NOW) && received.acknowledgement_rides(NOW));
     observe(&mut received, 2, Eliciting::Midway);
-    assert!(received.acknowledgement_due(NOW), "what was asked for stays asked for");
+    assert!(
+        received.acknowledgement_due(NOW),
+        "a later packet withdrew the requested acknowledgement"
+    );
 }
 
 #[test]
@@ -68,7 +71,7 @@ fn where_nothing_is_lost_packets_are_acknowledged_when_half_of_the_time_has_pass
         assert_eq!(received.acknowledgement_rides(at), is_due);
         assert_eq!(received.acknowledgement_joins(at), is_due);
     }
-    assert!(!received.acknowledgement_due(half), "nothing goes out for that alone");
+    assert!(!received.acknowledgement_due(half), "a frame is sent only for this acknowledgement");
     for number in 1..15 {
         arrive(&mut received, number);
         assert!(!received.acknowledgement_rides(NOW), "after {number}");
@@ -78,7 +81,7 @@ fn where_nothing_is_lost_packets_are_acknowledged_when_half_of_the_time_has_pass
     received.write_block(NOW, LinkIndex(0)).unwrap();
     assert!(!received.is_held_back());
     received.observe(NOW, NOW, 16, false, Eliciting::Yes, true);
-    assert!(received.acknowledgement_rides(NOW), "it was asked for");
+    assert!(received.acknowledgement_rides(NOW), "the requested acknowledgement is not sent");
 }
 
 #[test]
@@ -149,10 +152,13 @@ fn what_was_asked_for_waits_for_an_answer_to_ride_on_and_not_for_what_follows() 
     let mut received = ReceivedPackets::default();
     received.observe(NOW, NOW, 0, false, Eliciting::Yes, true);
     assert_eq!(received.deadline(), NOW.after_ns(ANSWER_NS));
-    assert!(received.acknowledgement_rides(NOW), "an answer tells of it");
+    assert!(received.acknowledgement_rides(NOW), "an answer does not carry the acknowledgement");
     observe(&mut received, 1, Eliciting::Midway);
     assert_eq!(received.deadline(), NOW.after_ns(ANSWER_NS));
-    assert!(received.acknowledgement_is_last(), "nobody goes to sleep on it");
+    assert!(
+        received.acknowledgement_is_last(),
+        "a thread would sleep before it sends the acknowledgement"
+    );
     received.write_block(NOW, LinkIndex(0));
     observe(&mut received, 2, Eliciting::Midway);
     assert!(!received.acknowledgement_is_last());

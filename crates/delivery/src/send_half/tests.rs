@@ -145,7 +145,7 @@ fn a_late_acknowledgement_of_a_lost_packet_is_spurious_and_restores_the_window()
     f.advance_us(10);
     let summary = f.ack(209, 10, 0);
     assert_eq!((summary.spurious, summary.newly_lost), (1, 0));
-    assert_eq!(f.reported(), [], "its content was given back already");
+    assert_eq!(f.reported(), [], "content was returned twice");
     assert!(f.half.window() >= window);
 }
 

@@ -121,8 +121,8 @@ pub(super) fn check_lanes(
     if lanes == LanePolicy::Free || !topology.grid().is_some_and(is_ring) {
         return Ok(());
     }
-    let expected = "2 or more on a torus, as packets wait for each other in a circle with 1 (or set \
-                    lanes = \"free\" in [routing])";
+    let expected = "2 or more on a torus, because with 1, packets can wait for each other in a \
+                    circle (or set lanes = \"free\" in [routing])";
     match fabric {
         FabricConfiguration::Flit(flit) if flit.channels < 2 => {
             Err(fabric_keys.wrong_number("channels", flit.channels.into(), expected))
@@ -187,13 +187,15 @@ mod tests {
             ),
             (
                 format!("{torus}{flit}channels = 1\n"),
-                "a.toml:5: channels in [fabric] is 1, but must be 2 or more on a torus, as packets wait \
-                 for each other in a circle with 1 (or set lanes = \"free\" in [routing])",
+                "a.toml:5: channels in [fabric] is 1, but must be 2 or more on a torus, because \
+                 with 1, packets can wait for each other in a circle (or set lanes = \"free\" in \
+                 [routing])",
             ),
             (
                 format!("{torus}[fabric]\nkind = \"wormhole\"\n"),
-                "a.toml: lanes in [topology] is 1, but must be 2 or more on a torus, as packets wait \
-                 for each other in a circle with 1 (or set lanes = \"free\" in [routing])",
+                "a.toml: lanes in [topology] is 1, but must be 2 or more on a torus, because with \
+                 1, packets can wait for each other in a circle (or set lanes = \"free\" in \
+                 [routing])",
             ),
             (
                 "[fabric]\nkind = \"wormhole\"\n[host]\nkind = \"edge\"\n".to_owned(),

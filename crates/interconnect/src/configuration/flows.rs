@@ -22,7 +22,7 @@ pub(super) fn read_flows(
     let flows = match (&list, &file) {
         (Some(_), Some(Value::Table(file))) => {
             let path = file.get(PATH).and_then(Value::as_str).unwrap_or_default();
-            let expected = "absent beside flows, or the only one of the two";
+            let expected = "absent if flows is given; remove one of the two keys";
             return Err(keys.wrong_word("flows_file", path, expected));
         }
         (Some(value), _) => {
@@ -94,12 +94,12 @@ fn parse(file: &str, text: &str, hosts: u32) -> Result<Vec<Flow>, ConfigurationE
         let flow = read_flow(&columns, hosts).map_err(|what| ConfigurationError::Flow {
             file: file.to_owned(),
             line: index + 1,
-            what: format!("`{content}` is no flow: {what}"),
+            what: format!("`{content}` is not a flow: {what}"),
         })?;
         flows.push(flow);
     }
     if flows.is_empty() {
-        let what = "there is no flow in the file".to_owned();
+        let what = "the file contains no flow".to_owned();
         return Err(ConfigurationError::Flow { file: file.to_owned(), line: 1, what });
     }
     Ok(flows)
@@ -282,14 +282,14 @@ mod tests {
         ] {
             let error = parse("x.flows", &format!("# flows\n\n{line} # here\n"), 16);
             let expected = format!(
-                "x.flows:3: `{line}` is no flow: {what}; a line is `SOURCE DESTINATION BYTES START`, as \
-                 `0 1 1MiB 10us`"
+                "x.flows:3: `{line}` is not a flow: {what}; a line is `SOURCE DESTINATION BYTES \
+                 START`, as `0 1 1MiB 10us`"
             );
             assert_eq!(error.expect_err(line).to_string(), expected);
         }
         let empty = refused("[workload]\nflows_file = \"empty.flows\"\n");
         assert!(
-            empty.starts_with("empty.flows:1: there is no flow in the file; a line is"),
+            empty.starts_with("empty.flows:1: the file contains no flow; a line is"),
             "{empty}"
         );
     }
@@ -319,7 +319,7 @@ mod tests {
             ),
             (
                 "flows = [[0, 1, 64, 0]]\nflows_file = \"a.flows\"",
-                "a.toml:4: flows_file in [workload] is \"a.flows\", but must be absent beside flows, or the only one of the two",
+                "a.toml:4: flows_file in [workload] is \"a.flows\", but must be absent if flows is given; remove one of the two keys",
             ),
             (
                 "flows_file = 3",

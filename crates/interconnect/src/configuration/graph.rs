@@ -59,7 +59,7 @@ fn read_cables(
     hosts: &[String],
     switches: &[String],
 ) -> Result<Vec<Cable>, ConfigurationError> {
-    let values = "a list of tables with `ends` and, of its own, `rate_bps`, `propagation_ps`, \
+    let values = "a list of tables with `ends`, and optionally `rate_bps`, `propagation_ps`, \
                   `buffer_bytes` and `count`";
     let cables = match keys.take("cables", String::new(), values.to_owned()) {
         None => {
@@ -203,8 +203,8 @@ impl Configuration {
         let is_short = |bytes: u64| bytes > 0 && bytes < frame;
         let Some((link, bytes)) = self.buffered_cable(is_short) else { return Ok(()) };
         let expected = format!(
-            "with a buffer of 0 or as much as a frame takes, {frame}, as [host] transport sends it \
-             until it arrives; buffer_bytes = {} would do",
+            "with a buffer of 0 or at least one frame, {frame}, because [host] transport would \
+             retransmit a dropped frame forever; buffer_bytes = {} would do",
             Unit::Size.quoted(frame)
         );
         Err(self.wrong_buffer(link, bytes, expected))

@@ -157,7 +157,7 @@ pub(super) fn read_outages(
         if !has_engines {
             let place = keys.text("place", "s0")?;
             let expected =
-                "absent, or [host] kind = \"edge\": only hosts with the real engine notice outages";
+                "absent, or [host] kind = \"edge\": only hosts with the real engine detect outages";
             return Err(keys.wrong_word("place", &place, expected));
         }
         let from_ps = keys.number("from_ps", 0, 0, TIME_MAX_PS)?;

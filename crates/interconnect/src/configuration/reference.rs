@@ -237,9 +237,10 @@ const PREFACE: &str = "\
 # Keys of the interconnect simulator
 
 All keys of a configuration of `ethernot sim`.
-`ethernot sim keys --markdown` makes this page from the code that reads the keys, and a test compares the two.
+`ethernot sim keys --markdown` generates this page from the code that reads the keys.
+A test compares this page with the output of the command.
 
-A number is plain, in the unit that ends the name of its key, or a text with a unit:
+A number is written without a unit, in the unit at the end of the key's name, or as a text with a unit:
 
 * times (`_ps`): `ps`, `ns`, `us` (`µs`), `ms`, `s`
 * rates (`_bps`): `b/s`, `kb/s`, `Mb/s`, `Gb/s`, `Tb/s` (or `bit/s` for `b/s`)
@@ -247,8 +248,8 @@ A number is plain, in the unit that ends the name of its key, or a text with a u
 * shares: `%`, `ppm`, `ppb`
 
 `host_rate_bps = \"10 Gb/s\"` is `host_rate_bps = 10_000_000_000`.
-If a default or a range depends on other keys, the table shows it for their defaults, and the meaning names them.
-A key that stands twice has another default or range with other settings.
+If a default or a range depends on other keys, the meaning names these keys, and the table assumes their defaults.
+A key has several rows if its default or its range differs between other settings.
 ";
 
 #[cfg(test)]
@@ -265,10 +266,13 @@ mod tests {
             .map(|key| format!("{}.{}", key.section, key.name))
             .collect();
         missing.dedup();
-        assert!(missing.is_empty(), "configuration/meanings.rs has nothing on {missing:?}");
+        assert!(missing.is_empty(), "configuration/meanings.rs lacks the keys {missing:?}");
         for (section, name, _) in MEANINGS {
             let is_it = |key: &Key| key.section == *section && key.name == *name;
-            assert!(keys.iter().any(is_it), "nothing reads {section}.{name}");
+            assert!(
+                keys.iter().any(is_it),
+                "configuration/meanings.rs has the key {section}.{name}, which no code reads"
+            );
         }
     }
 
@@ -278,7 +282,7 @@ mod tests {
         let page = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             page == markdown(),
-            "write it again: ethernot sim keys --markdown > docs/simulator-keys.md"
+            "generate the page again: ethernot sim keys --markdown > docs/simulator-keys.md"
         );
     }
 

@@ -204,7 +204,7 @@ impl Configuration {
             Err(ConfigurationError::Stuck(Stuck::WarmUp { warmup_ps, completed_ps })) => {
                 let half = Unit::Time.quoted(Unit::Time.below(completed_ps / 2));
                 let expected = format!(
-                    "less, as all messages were posted before, and the run ended at {}; {half} would do",
+                    "less, because all messages were posted before this time, and the run ended at {}; {half} would do",
                     Unit::Time.written(Unit::Time.below(completed_ps))
                 );
                 Err(self.written.value("run", "warmup_ps", warmup_ps.to_string(), expected))
@@ -226,8 +226,8 @@ impl Configuration {
 
     /// Returns an error about the key that permits losses, if the configuration has such a key.
     fn lossy(&self) -> Option<ConfigurationError> {
-        let remedy = "[fabric] lossless = [0], or [host] transport = \"selective_repeat\", or [host] kind \
-                      = \"edge\", for all messages to arrive";
+        let remedy = "[fabric] lossless = [0], or [host] transport = \"selective_repeat\", or \
+                      [host] kind = \"edge\", so that all messages arrive";
         let Some((key, bytes)) = self.fabric.lossy() else { return self.lossy_cable(remedy) };
         Some(self.written.value("fabric", key, bytes.to_string(), format!("0, or {remedy}")))
     }

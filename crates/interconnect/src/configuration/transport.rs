@@ -139,7 +139,7 @@ impl Configuration {
             Err(self.written.value("fabric", key, value.to_string(), expected))
         };
         if ethernet.nic.rails > 1 {
-            let expected = "1 with [host] transport; 1 would do".to_owned();
+            let expected = "1 with a [host] transport; 1 would do".to_owned();
             return wrong("rails", ethernet.nic.rails.into(), expected);
         }
         let frame = u64::from(ethernet.frame_bytes_max());
@@ -152,8 +152,8 @@ impl Configuration {
             if bytes > 0 && bytes < least {
                 let would_do = Unit::Size.quoted(least);
                 let expected = format!(
-                    "0 or as much as a frame takes, {least}, as [host] transport sends it until it \
-                     arrives; {would_do} would do"
+                    "0 or at least {least}, because [host] transport would retransmit a dropped \
+                     frame forever; {would_do} would do"
                 );
                 return wrong(key, bytes, expected);
             }
@@ -166,7 +166,7 @@ impl Configuration {
             Some(Congestion::Fixed | Congestion::Delay { .. }) | None => return Ok(()),
         };
         if queues.ecn_max_bytes == 0 {
-            let expected = "\"fixed\" or \"delay\" where switches mark nothing; [fabric] \
+            let expected = "\"fixed\" or \"delay\" if switches mark no frames; [fabric] \
                             ecn_max_bytes = \"100 kB\" would do";
             let value = format!("\"{word}\"");
             return Err(self.written.value("host", "congestion", value, expected.to_owned()));

@@ -46,7 +46,7 @@ fn awaited(state: &State) -> Option<Wait> {
 
 fn describe(wait: Option<Wait>, has_ended: &[bool]) -> String {
     let Some(Wait { source, tag }) = wait else {
-        return "something that is no message".to_owned();
+        return "an event that is not a message".to_owned();
     };
     let what = match tag {
         None => "a message of a collective".to_owned(),

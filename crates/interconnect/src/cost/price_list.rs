@@ -159,7 +159,7 @@ impl PriceList {
         let (parts, unpriced): (Vec<Part>, Vec<Part>) =
             parts?.into_iter().partition(|part| !part.price.is_nan());
         if parts.is_empty() && unpriced.is_empty() {
-            let what = "no [[part]] at all".to_owned();
+            let what = "the list has no [[part]]".to_owned();
             return Err(PriceListError::Value { file: file.to_owned(), line: 1, what });
         }
         Ok(Self {
@@ -288,7 +288,7 @@ fn checked(file: &str, text: &str, entry: Spanned<PartEntry>) -> Result<Part, Pr
     }
     let (source, date) = (entry.source.unwrap_or_default(), entry.date.unwrap_or_default());
     if entry.price.is_some() && (source.trim().is_empty() || date.trim().is_empty()) {
-        return Err(wrong(format!("{name} needs a source and a date: a price without is a guess")));
+        return Err(wrong(format!("{name} needs a source and a date for its price")));
     }
     Ok(Part {
         name: entry.part,
@@ -333,7 +333,10 @@ mod tests {
         let switch = "kind = \"switch\"\nrate_bps = 5\nprice = 1\n";
         assert!(refused(&part(&format!("{switch}{rest}"))).contains("without ports"));
         let unsourced = "source = \" \"\ndate = \"2001\"\n";
-        assert!(refused(&part(&format!("{cable}price = 1\n{unsourced}"))).contains("a guess"));
+        assert!(
+            refused(&part(&format!("{cable}price = 1\n{unsourced}")))
+                .contains("needs a source and a date")
+        );
         assert!(refused(HEAD).contains("no [[part]]"));
     }
 

@@ -122,8 +122,8 @@ impl Bytes {
         ends.target.read(offset, &mut self.work);
         if self.work.iter().any(|&byte| byte != 0) {
             open_operations.violate(format!(
-                "stream {stream}: bytes were written where operation {number} will be, while nothing \
-                 was in flight to there"
+                "stream {stream}: bytes were written at the place of operation {number}, although \
+                 no operation for this place was in flight"
             ));
             self.work.fill(0);
             ends.target.write(offset, &self.work);
@@ -245,7 +245,7 @@ impl Bytes {
             let below = self.by_address.range(..=address).next_back();
             let ends = below.and_then(|(start, stream)| Some((start, self.ends(*stream)?)));
             let Some((start, ends)) = ends else {
-                panic!("{len} bytes to send at {address:#x} lie in no memory of a stream");
+                panic!("{len} bytes to send at {address:#x} are outside the memory of all streams");
             };
             memory.resize(frame.header.len() + len as usize, 0);
             ends.source.read(address - start, &mut memory[frame.header.len()..]);
@@ -386,7 +386,7 @@ mod tests {
             setting.carry(place, 1);
             setting.post(None);
         });
-        assert!(reused.contains("while nothing was in flight"), "{reused}");
+        assert!(reused.contains("although no operation for this place was in flight"), "{reused}");
     }
 
     #[test]

@@ -121,9 +121,10 @@ impl OpenOperations {
         let start = address as u32 % OPERATION_BYTES_MAX;
         let end = start + len;
         let index = place >> OPERATION_BITS;
-        let stream = self.streams.get_mut(index as usize).ok_or("no stream is there")?;
+        let stream =
+            self.streams.get_mut(index as usize).ok_or("no stream has memory at this address")?;
         if stream.destination != host {
-            return Err(format!("they are for host {}", stream.destination));
+            return Err(format!("the bytes belong to host {}", stream.destination));
         }
         let mask = (1 << OPERATION_BITS) - 1;
         let ahead = (place & mask).wrapping_sub(stream.first) & mask;
@@ -132,16 +133,16 @@ impl OpenOperations {
         let operation = stream
             .operations
             .get_mut(ahead as usize)
-            .ok_or("their operation is complete, or was never posted")?;
+            .ok_or("the operation of the bytes is complete, or was never posted")?;
         let whole = if len >= STAMP_BYTES as u32 { u64::MAX } else { (1 << (8 * len)) - 1 };
         if stamp != 0 && stamp != address & whole {
-            return Err(format!("they come from {stamp:#x}"));
+            return Err(format!("the bytes come from {stamp:#x}"));
         }
         if end > operation.length {
-            return Err(format!("their operation has {} bytes", operation.length));
+            return Err(format!("the operation of the bytes has {} bytes", operation.length));
         }
         if operation.prefix == operation.length {
-            return Err("all of their operation was placed before".to_owned());
+            return Err("the whole operation was already placed".to_owned());
         }
         let must_wait = self.order.is_fenced || self.order.is_strict && end == operation.length;
         if must_wait && !is_first_open {
@@ -199,7 +200,7 @@ impl OpenOperations {
             open.operations.iter_mut().find(|operation| operation.message != NO_MESSAGE);
         let what = match outstanding {
             Some(operation) if operation.message != message => {
-                format!("message {message} came before message {}", operation.message)
+                format!("message {message} arrived before message {}", operation.message)
             }
             Some(operation) if operation.prefix < operation.length => {
                 format!("message {message} was reported before all of it was placed")
@@ -208,7 +209,7 @@ impl OpenOperations {
                 operation.message = NO_MESSAGE;
                 return;
             }
-            None => format!("message {message} came once more"),
+            None => format!("message {message} arrived a second time"),
         };
         self.violate(format!("stream {stream}: {what}"));
     }
@@ -219,13 +220,13 @@ impl OpenOperations {
         let open = &mut self.streams[stream as usize];
         let number = open.first;
         let what = match open.operations.pop_front() {
-            None => "completed, and was never posted",
+            None => "completed, but was never posted",
             Some(_) if !succeeded => "failed",
             Some(operation) if operation.prefix < operation.length => {
-                "is complete at its source and not placed"
+                "is complete at its source, but not placed"
             }
             Some(operation) if operation.message != NO_MESSAGE => {
-                "is complete at its source, and its target got no notification"
+                "is complete at its source, but its target got no notification"
             }
             Some(_) => {
                 open.first += 1;
@@ -342,7 +343,7 @@ mod tests {
         let second = u64::from(OPERATION_BYTES_MAX);
         let elsewhere =
             found(relaxed, &|open_operations, at| open_operations.on_placed(8, &placement(at, 9)));
-        assert!(elsewhere.contains("for host 7"), "{elsewhere}");
+        assert!(elsewhere.contains("belong to host 7"), "{elsewhere}");
         let foreign = found(relaxed, &|open_operations, at| {
             open_operations.on_placed(7, &GhostPlacement { stamp: at + 1, ..placement(at, 9) });
         });
@@ -362,7 +363,7 @@ mod tests {
             open_operations.on_notified(1, 5);
             open_operations.on_notified(1, 5);
         });
-        assert!(twice.contains("once more"), "{twice}");
+        assert!(twice.contains("a second time"), "{twice}");
         let lost = found(relaxed, &|open_operations, _| open_operations.on_completed(1, true));
         assert!(lost.contains("not placed"), "{lost}");
         let refusal = found(relaxed, &|open_operations, _| open_operations.on_notified(1, 5));

@@ -28,7 +28,7 @@ pub struct Outage {
 #[non_exhaustive]
 pub enum OutageError {
     /// The rail does not exist.
-    #[error("an outage on rail {rail}, but there are {rails}, counted from 0")]
+    #[error("invalid rail {rail} of an outage: there are {rails} rails, counted from 0")]
     Rail {
         /// Number of the rail.
         rail: u8,
@@ -36,7 +36,10 @@ pub enum OutageError {
         rails: u8,
     },
     /// The node or cable does not exist.
-    #[error("an outage of `{place}`: {what}; hosts are h0, h1, …, switches s0, s1, …")]
+    #[error(
+        "invalid place `{place}` of an outage: {what}; names of hosts are h0, h1, …, and names of \
+         switches are s0, s1, …"
+    )]
     Place {
         /// Name of the node or cable.
         place: String,
@@ -99,7 +102,7 @@ fn links_of(topology: &Topology, place: &str) -> Result<Vec<u32>, OutageError> {
     let links = topology.outgoing(first).iter().filter(leads_there);
     let links: Vec<u32> = links.flat_map(|&link| [link, link ^ 1]).collect();
     if links.is_empty() {
-        return Err(wrong("no cable joins them".to_owned()));
+        return Err(wrong("no cable connects the two".to_owned()));
     }
     Ok(links)
 }

@@ -87,7 +87,9 @@ impl EdgeFabric {
             if bytes.is_none() {
                 open_operations.on_placed(number, &placement);
             } else {
-                open_operations.violate(format!("host {number}: {placement:?} is in no memory"));
+                open_operations.violate(format!(
+                    "host {number}: {placement:?} is outside the registered memory"
+                ));
             }
         }
     }

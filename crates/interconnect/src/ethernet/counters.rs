@@ -85,7 +85,7 @@ impl Ethernet {
             let found = waits.iter().find(|wait| wait.0 == *held && wait.1 == *wanted);
             let frames = found.map_or(0, |wait| wait.2);
             format!(
-                "{} class {} is paused, as {frames} frames that came by it wait for {}",
+                "{} class {} is paused, because {frames} frames that arrived over it wait for {}",
                 self.port_name(held.0),
                 held.1,
                 self.port_name(wanted.0)

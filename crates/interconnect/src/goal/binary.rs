@@ -30,10 +30,10 @@ pub(super) fn is_binary(bytes: &[u8]) -> bool {
 
 pub(super) fn decode(file: &str, bytes: &[u8]) -> Result<Goal, GoalError> {
     let mut reader = Reader { file, bytes, at: 0 };
-    match reader.u64("the number at its begin")? {
+    match reader.u64("the number at the start of the file")? {
         MAGIC => {}
         MAGIC_USED_UP => {
-            return Err(reader.wrong(0, "the file was used up by a simulation; convert it again"));
+            return Err(reader.wrong(0, "a simulation has overwritten the file; convert it again"));
         }
         other => return Err(reader.wrong(0, &format!("{other} instead of {MAGIC}"))),
     }
@@ -138,8 +138,8 @@ fn program(part: &mut Reader, rank: u32, ranks: u32) -> Result<Program, GoalErro
     let appendix = Reader { ..*part };
     if !appendix.left().is_multiple_of(4) {
         let what = format!(
-            "rank {rank} has {count} operations of {OPERATION_BYTES} bytes, which its length does not \
-             fit; LogGOPSim2 and other variants have longer ones"
+            "rank {rank} has {count} operations of {OPERATION_BYTES} bytes, which do not fit its \
+             length; LogGOPSim2 and other variants have longer operations"
         );
         return Err(part.wrong(begin, &what));
     }
@@ -261,13 +261,16 @@ fn check_free(program: &Program, mut list: Reader, within: &str) -> Result<(), G
     for (number, _) in free {
         let at = list.at;
         if list.left() == 0 || list.u32(within)? != number {
-            let what = format!("operation {number} waits for none and is not listed here");
+            let what = format!(
+                "operation {number} waits for no other operation, but is missing in this list"
+            );
             return Err(list.wrong(at, &what));
         }
     }
     match list.left() {
         0 => Ok(()),
-        _ => Err(list.wrong(list.at, "more operations are listed than wait for none")),
+        _ => Err(list
+            .wrong(list.at, "the list of operations that wait for no other operation is too long")),
     }
 }
 

@@ -55,7 +55,8 @@ pub enum GoalError {
     },
     /// A tag is too large for a trace with rendezvous, which uses two bits of tags.
     #[error(
-        "{file}: {place}: the tag {tag} is more than {most}, the most of a trace with rendezvous"
+        "{file}: {place}: the tag {tag} exceeds {most}, the maximum of a trace with rendezvous; \
+         use smaller tags"
     )]
     Tag {
         /// Name of the file.
@@ -69,7 +70,7 @@ pub enum GoalError {
     },
     /// The file is neither text nor in binary form.
     #[error(
-        "{file}: byte {offset} is not UTF-8, so this is no GOAL text, and a binary one begins with the number 4223 in 8 bytes"
+        "{file}: byte {offset} is not UTF-8, so the file is not a GOAL text; a binary GOAL file begins with the number 4223 in 8 bytes"
     )]
     Neither {
         /// Name of the file.
@@ -103,9 +104,8 @@ pub enum GoalError {
 
 pub(super) fn parse(file: &str, text: &str) -> Result<Goal, GoalError> {
     let wrong = |line, what| GoalError::Line { file: file.to_owned(), line, what };
-    let text = without_comments(text).map_err(|line| {
-        wrong(line, "a comment begins that does not end: `*/` is missing".to_owned())
-    })?;
+    let text = without_comments(text)
+        .map_err(|line| wrong(line, "a comment does not end: `*/` is missing".to_owned()))?;
     let mut parser = Parser { ranks: Vec::new(), current: None };
     for (index, line) in text.lines().enumerate() {
         parser.line(line, index + 1).map_err(|what| wrong(index + 1, what))?;
@@ -224,7 +224,7 @@ impl<'a> Parser<'a> {
         let program = self.ranks.get(rank as usize);
         let program = program.ok_or_else(|| unknown_rank(rank, self.ranks.len() as u32))?;
         if program.is_some() {
-            return Err(format!("rank {rank} comes twice"));
+            return Err(format!("rank {rank} is defined twice"));
         }
         self.current = Some(Block {
             rank,
@@ -297,7 +297,7 @@ impl<'a> Block<'a> {
             ["send", size, "to", to, options @ ..] => {
                 places.read(options)?;
                 if places.tag == ANY {
-                    return Err("a message has one tag; only receives take any".to_owned());
+                    return Err("a send needs one tag; only receives can accept any tag".to_owned());
                 }
                 Kind::Send { bytes: bytes(size)?, to: peer(to)?, tag: places.tag }
             }
@@ -317,7 +317,7 @@ impl<'a> Block<'a> {
         if let Some(label) = label
             && self.labels.insert(label, index).is_some()
         {
-            return Err(format!("label `{label}` comes twice in rank {}", self.rank));
+            return Err(format!("label `{label}` is defined twice in rank {}", self.rank));
         }
         self.operations.push(Operation {
             kind,
@@ -350,7 +350,7 @@ impl Options {
                 ["nic", value] => self.interface = integer(value, u8::MAX.into())? as u8,
                 _ => {
                     return Err(format!(
-                        "`{}` is no `tag T`, `cpu C` or `nic N`",
+                        "`{}` is neither `tag T` nor `cpu C` nor `nic N`",
                         option.join(" ")
                     ));
                 }
@@ -362,7 +362,7 @@ impl Options {
 
 fn integer(text: &str, most: u64) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| *number <= most);
-    number.ok_or_else(|| format!("`{text}` is no whole number up to {most}"))
+    number.ok_or_else(|| format!("`{text}` is not a whole number from 0 to {most}"))
 }
 
 pub(super) fn unknown_rank(rank: u32, ranks: u32) -> String {
@@ -389,8 +389,8 @@ mod tests {
         let body = |lines: &str| refused(&format!("{start}{lines}\n}}\n"));
         assert!(body("a: send 8b to 2").starts_with("a.goal:3: there is no rank 2, only 0 to 1"));
         assert!(body("a: sent 8b to 1").contains("`sent 8b to 1` is neither"));
-        assert!(body("a: calc x").contains("`x` is no whole number"));
-        assert!(body("a: calc 1\na: calc 2").contains("a.goal:4: label `a` comes twice"));
+        assert!(body("a: calc x").contains("`x` is not a whole number"));
+        assert!(body("a: calc 1\na: calc 2").contains("a.goal:4: label `a` is defined twice"));
         assert!(body("a: calc 1\na requires b").contains("no operation `b`"));
         assert!(body("a: send 1b to 1 tagg 3").contains("`tagg 3`"));
         assert!(refused("rank 0 {\n").contains("there is no rank 0"));
@@ -401,7 +401,7 @@ mod tests {
         assert!(refused(&circle).contains("in a circle, one of them in line 3"));
         let block = format!("{start}}}\n");
         assert!(refused(&block).contains("ends without rank 1"), "{}", refused(&block));
-        assert!(refused(&format!("{block}rank 0 {{\n")).contains("rank 0 comes twice"));
+        assert!(refused(&format!("{block}rank 0 {{\n")).contains("rank 0 is defined twice"));
         assert!(refused(&format!("{block}/* rank 1 {{\n}}\n")).starts_with("a.goal:3: a comment"));
         assert!(body("a: send 1b to 1 tag -1").contains("one tag"));
         assert!(refused("").contains("there is no `num_ranks N`"));

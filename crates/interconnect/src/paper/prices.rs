@@ -44,8 +44,8 @@ pub fn costs(networks: &Networks) -> Result<(Vec<Cost>, Vec<String>), PriceListE
         .map(|finding| format!("64 hosts on a 64-port switch leave no port for trunks: {finding}"))
         .collect();
     findings.push(
-        "The text counts 20 trunk cables, the formula of the total 4 x 6 = 24; the total of \
-         450 200 is that of 24."
+        "The text counts 20 trunk cables, and the formula of the total counts 4 x 6 = 24; the \
+         printed total of 450 200 includes 24 cables."
             .to_owned(),
     );
     Ok((costs, findings))

@@ -94,28 +94,31 @@ impl Cell {
         }
         Some(match (self.interconnect, self.bytes, self.column) {
             (Interconnect::Avici, 2048, 0) => {
-                "not reproducible: two fragments stored and forwarded take at least 25.3 us"
+                "not reproducible: to store and forward two fragments takes at least 25.3 us"
             }
             (Interconnect::Avici, _, 2) => {
-                "not reproducible: a maximum of thousands of latencies hangs on which ranks run ahead"
+                "not reproducible: a maximum of thousands of latencies depends on which ranks run ahead"
             }
             (Interconnect::Ethernet, 2048, _) => {
-                "not reproducible with 6 trunks: the row looks like 7 or 8, the others like 6"
+                "not reproducible with 6 trunks: the row fits 7 or 8 trunks, and the other rows \
+                 fit 6"
             }
             (Interconnect::Ethernet, 512, 1) => {
-                "not reproducible: at 512 B trunks and forwarding rate balance, and the mean hangs \
-                 on how sources are spread over trunks, which the paper does not say"
+                "not reproducible: at 512 B, the trunks limit the rate as much as the forwarding \
+                 does, and the mean depends on how sources are spread over trunks, which the paper \
+                 does not say"
             }
             (Interconnect::Ethernet, _, 2 | 3) => {
-                "the spread hangs on how sources are spread over trunks, which the paper does not say"
+                "the deviation depends on how sources are spread over trunks, which the paper does not say"
             }
             (Interconnect::Myrinet, _, 2) => {
-                "chaotic: in a closed loop of worms, maxima differ by a tenth between equal designs"
+                "chaotic: in a closed loop of worms, maxima of equal designs differ by a tenth"
             }
             (Interconnect::Myrinet, _, _) => {
-                "chaotic: who is blocked hangs on priorities and timing that the paper does not give"
+                "chaotic: priorities and timing decide which worms are blocked, and the paper does \
+                 not give them"
             }
-            _ => "hangs on timing that the paper does not give",
+            _ => "depends on timing that the paper does not give",
         })
     }
 }

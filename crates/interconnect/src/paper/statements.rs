@@ -92,13 +92,16 @@ fn completion(curves: &Curves, eight_trunks_us: f64) -> Vec<Statement> {
         ),
         statement(
             &["ethernet-small"],
-            &format!("conventional GigE takes {from} to {until} x as long as both at small sizes"),
+            &format!(
+                "conventional GigE takes {from} to {until} x as long as Avici and Myrinet at small \
+                 sizes"
+            ),
             format!("{least:.1} to {most:.1} x at 128 to 32 B"),
             least >= from && most <= until + 0.5,
         ),
         Statement {
             note: (crossing >= 1.0).then_some(
-                "with 6 trunks it is not; the rows of Table 2 at 2 KB look like 7 or 8 trunks",
+                "with 6 trunks, GigE is not better; the rows of Table 2 at 2 KB fit 7 or 8 trunks",
             ),
             ..statement(
                 &["ethernet-large"],
@@ -126,7 +129,7 @@ fn with_overhead(curves: &Curves) -> Vec<Statement> {
         Statement {
             ids: vec!["overhead-avici".to_owned()],
             figure: "Fig. 5",
-            text: format!("with host overhead Avici is about {percent} % worse than Myrinet"),
+            text: format!("with host overhead, Avici is about {percent} % worse than Myrinet"),
             model: format!("{} x at 32, 512, 2048 B", worse(avici)),
             holds: avici.iter().all(is_near),
             note: None,
@@ -134,7 +137,8 @@ fn with_overhead(curves: &Curves) -> Vec<Statement> {
         Statement {
             ids: vec!["overhead-ethernet".to_owned()],
             figure: "Fig. 5",
-            text: "with host overhead GigE is parallel to Myrinet".to_owned(),
+            text: "with host overhead, the curve of GigE is parallel to the curve of Myrinet"
+                .to_owned(),
             model: format!("{} x at 32, 512, 2048 B", worse(ethernet)),
             holds: (last / first - 1.0).abs() < 0.15,
             note: None,
@@ -181,9 +185,11 @@ fn knee(curves: &Curves, interconnect: Interconnect, bytes: u32, id: String) -> 
     let paper = number(&format!("6.{id}"));
     let model = curves.knee(interconnect, bytes);
     let note = match (interconnect, bytes) {
-        (Interconnect::Avici, _) => Some("read off a curve that bends slowly"),
+        (Interconnect::Avici, _) => {
+            Some("the paper reads the value from a curve that bends slowly")
+        }
         (Interconnect::Ethernet, 1024..) => {
-            Some("with 6 trunks the network of Table 2 takes that long; the figure shows less")
+            Some("with 6 trunks, the network of Table 2 takes this long; the figure shows less")
         }
         _ => None,
     };

@@ -90,7 +90,7 @@ impl StepKind {
 pub enum PathError {
     /// Parts of the critical path were not recorded.
     #[error(
-        "the critical path is not known: {messages} messages and {crossings} crossings were left out; raise the limit of records"
+        "the critical path is not known: {messages} messages and {crossings} crossings were not recorded; raise the limit of records"
     )]
     LeftOut {
         /// Number of messages that were not recorded.

@@ -156,10 +156,10 @@ mod tests {
 
     #[test]
     fn steady_growth_is_distinguished_from_noise() {
-        let growing = growth(|at| at as usize).expect("it grows all the time");
+        let growing = growth(|at| at as usize).expect("the queue grows during the whole run");
         assert!((growing.early - 1_500.0).abs() < 20.0 && (growing.late - 3_500.0).abs() < 20.0);
         assert_eq!(growth(|at| 200 + at as usize % 97), None);
-        assert_eq!(growth(|at| at.min(500) as usize), None, "it grows no more");
+        assert_eq!(growth(|at| at.min(500) as usize), None, "the queue has stopped growing");
         assert_eq!(growth(|_| 0), None);
     }
 }

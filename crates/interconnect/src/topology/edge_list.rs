@@ -22,10 +22,11 @@ pub fn parse_edge_list(file: &str, text: &str) -> Result<Topology, TopologyError
             [a, b, count] => (*a, *b, *count),
             _ => return Err(wrong(format!("{} words", words.len()))),
         };
-        let parse = |name| Node::parse(name).ok_or_else(|| wrong(format!("`{name}` is no node")));
+        let parse =
+            |name| Node::parse(name).ok_or_else(|| wrong(format!("`{name}` is not a node")));
         let (a, b) = (parse(a)?, parse(b)?);
         let count = count.parse::<u32>().ok().filter(|count| (1..=64).contains(count));
-        let count = count.ok_or_else(|| wrong("the count is not from 1 to 64".to_owned()))?;
+        let count = count.ok_or_else(|| wrong("the count must be from 1 to 64".to_owned()))?;
         for node in [a, b] {
             match node {
                 Node::Host(host) => hosts = hosts.max(u64::from(host) + 1),
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn errors_name_file_and_line() {
         let refused = |text: &str| parse_edge_list("a.txt", text).expect_err("wrong").to_string();
-        assert!(refused("h0 s0\nh1 x1\n").starts_with("a.txt:2: `x1` is no node"));
+        assert!(refused("h0 s0\nh1 x1\n").starts_with("a.txt:2: `x1` is not a node"));
         assert!(refused("h0 h1\n").contains("a.txt:1: a cable between two hosts"));
         assert!(refused("h0 s0 0\n").contains("from 1 to 64"));
         assert!(refused("h0 s0 1 1\n").contains("4 words"));
@@ -99,6 +100,6 @@ mod tests {
         assert!(refused("h0 s0\nh2 s0\n").contains("host h1 has 0 cables"));
         assert!(refused("h0 s0 2\n").contains("host h0 has 2 cables"));
         assert!(refused("").contains("hosts is 0"));
-        assert!(refused("h99999999999 s0").contains("is no node"));
+        assert!(refused("h99999999999 s0").contains("is not a node"));
     }
 }

@@ -36,15 +36,15 @@ pub struct CableSettings {
 pub enum GraphError {
     /// The name of a node is invalid, so results could not show it.
     #[error(
-        "`{name}` is no name of a node; use 1 to {NAME_MAX} letters, digits, `_`, `.` and `-`, the \
-         first of them a letter"
+        "invalid name of a node `{name}`; use 1 to {NAME_MAX} letters, digits, `_`, `.` and `-`, \
+         and begin with a letter"
     )]
     Name {
         /// The invalid name.
         name: String,
     },
     /// Two nodes have the same name.
-    #[error("two nodes are called `{name}`; rename one of them")]
+    #[error("two nodes have the name `{name}`; rename one of them")]
     Twice {
         /// The name that occurs twice.
         name: String,
@@ -60,7 +60,7 @@ pub enum GraphError {
         remedy: String,
     },
     /// A cable connects a switch with itself.
-    #[error("cable {cable} joins `{end}` with itself; name another switch")]
+    #[error("cable {cable} connects `{end}` with itself; name another switch")]
     Loop {
         /// Number of the cable.
         cable: usize,
@@ -68,7 +68,7 @@ pub enum GraphError {
         end: String,
     },
     /// A cable connects two hosts.
-    #[error("cable {cable} joins the hosts `{}` and `{}`; put a switch between them", .ends[0], .ends[1])]
+    #[error("cable {cable} connects the hosts `{}` and `{}`; put a switch between them", .ends[0], .ends[1])]
     BetweenHosts {
         /// Number of the cable.
         cable: usize,
@@ -77,8 +77,8 @@ pub enum GraphError {
     },
     /// A host has more than one cable.
     #[error(
-        "cable {cable} is a second one at host `{host}`; remove it, as a host has one cable (rails in \
-         [fabric] gives each host several ports)"
+        "cable {cable} is a second cable at host `{host}`; remove it, because a host has one cable \
+         (rails in [fabric] gives each host several ports)"
     )]
     SecondCable {
         /// Number of the cable.
@@ -87,13 +87,14 @@ pub enum GraphError {
         host: String,
     },
     /// A host has no cable.
-    #[error("host `{host}` has no cable; join it with a switch")]
+    #[error("host `{host}` has no cable; connect it to a switch")]
     NoCable {
         /// Name of the host.
         host: String,
     },
     /// Two switches have too many parallel cables.
-    #[error("cable {cable} is more than {LANES_MAX} parallel ones between `{}` and `{}`; remove some", .ends[0], .ends[1])]
+    #[error("cable {cable} is one of more than {LANES_MAX} parallel cables between `{}` and `{}`; \
+             remove some", .ends[0], .ends[1])]
     Parallel {
         /// Number of the cable.
         cable: usize,
@@ -312,24 +313,29 @@ mod tests {
                 "a b",
                 "rack",
                 "a=rack b=rack a=rack",
-                "cable 3 is a second one at host `a`; remove it, \
-              as a host has one cable (rails in [fabric] gives each host several ports)",
+                "cable 3 is a second cable at host `a`; remove it, because a host has one cable \
+                 (rails in [fabric] gives each host several ports)",
             ),
-            ("a b", "rack", "a=rack", "host `b` has no cable; join it with a switch"),
+            ("a b", "rack", "a=rack", "host `b` has no cable; connect it to a switch"),
             (
                 "a b",
                 "rack",
                 "a=b",
-                "cable 1 joins the hosts `a` and `b`; put a switch between them",
+                "cable 1 connects the hosts `a` and `b`; put a switch between them",
             ),
-            ("a b", "rack", "rack=rack", "cable 1 joins `rack` with itself; name another switch"),
-            ("a b", "a", "a=a", "two nodes are called `a`; rename one of them"),
+            (
+                "a b",
+                "rack",
+                "rack=rack",
+                "cable 1 connects `rack` with itself; name another switch",
+            ),
+            ("a b", "a", "a=a", "two nodes have the name `a`; rename one of them"),
             (
                 "a 4",
                 "rack",
                 "a=rack",
-                "`4` is no name of a node; use 1 to 64 letters, digits, `_`, \
-              `.` and `-`, the first of them a letter",
+                "invalid name of a node `4`; use 1 to 64 letters, digits, `_`, `.` and `-`, and \
+                 begin with a letter",
             ),
             (
                 "a b",
@@ -352,6 +358,9 @@ mod tests {
         }
         let many = Cable { count: 65, ..cable("s=t") };
         let error = Topology::graph(&names("a b"), &names("s t"), &[many]).expect_err("too many");
-        assert!(error.to_string().starts_with("cable 1 is more than 64 parallel ones"), "{error}");
+        assert!(
+            error.to_string().starts_with("cable 1 is one of more than 64 parallel cables"),
+            "{error}"
+        );
     }
 }

@@ -175,7 +175,7 @@ impl Workload for Several {
             return "all workloads have ended".to_owned();
         };
         let what = each!(&member.workload, own => own.awaits());
-        format!("of workload {place}, counted from 0, {what}")
+        format!("in workload {place}, counted from 0, {what}")
     }
 
     fn workloads(&self) -> usize {

@@ -113,15 +113,15 @@ impl SizeTable {
                 [bytes, share] => {
                     let bytes: u32 = bytes
                         .parse()
-                        .map_err(|_| wrong(format!("`{bytes}` is no whole number of bytes")))?;
+                        .map_err(|_| wrong(format!("`{bytes}` is not a whole number of bytes")))?;
                     let parsed = share.parse().ok();
                     let share = parsed
                         .filter(|share: &f64| (0.0..=1.0).contains(share))
-                        .ok_or_else(|| wrong(format!("`{share}` is no share from 0 to 1")))?;
+                        .ok_or_else(|| wrong(format!("`{share}` is not a share from 0 to 1")))?;
                     points.push((bytes, (share * WHOLE as f64).round() as u32));
                     Self::check_order(&points).map_err(wrong)?;
                 }
-                _ => return Err(wrong(format!("`{}` has not two columns", content.trim()))),
+                _ => return Err(wrong(format!("`{}` does not have two columns", content.trim()))),
             }
         }
         Self::complete(file, points)
@@ -244,8 +244,8 @@ mod tests {
         assert!(refused("64 0.5\nx 1\n").starts_with("a.cdf:2: `x`"));
         assert!(refused("64 0.5\n32 1\n").contains("32 bytes after 64"));
         assert!(refused("64 0.5\n100 0.4\n").contains("the share falls"));
-        assert!(refused("64 1.5\n").contains("no share from 0 to 1"));
-        assert!(refused("64 nan\n").contains("no share"));
+        assert!(refused("64 1.5\n").contains("not a share from 0 to 1"));
+        assert!(refused("64 nan\n").contains("not a share"));
         assert!(refused("64 0.5 1\n").contains("two columns"));
         assert!(refused("0 1\n").contains("at least 1 byte"));
         assert!(refused("64 0.5\n").contains("truncated"));

@@ -469,11 +469,14 @@ fn a_listener_does_not_stay_ready_while_no_descriptor_is_left() {
     };
     let before = limit(3);
     link.attend();
-    assert!(link.strangers.is_empty() && !is_ready(&link), "it would be asked again and again");
+    assert!(
+        link.strangers.is_empty() && !is_ready(&link),
+        "the pending connection would wake the poll again and again"
+    );
     limit(before);
     let another = connect(endpoint).unwrap();
     assert!(is_ready(&link));
     link.attend();
-    assert_eq!(link.strangers.len(), 2, "the one before is accepted, too");
+    assert_eq!(link.strangers.len(), 2, "the earlier connection was not accepted");
     drop((caller, another));
 }

@@ -273,16 +273,16 @@ mod tests {
         let name = socket::local_name(main.as_fd()).expect("it is bound");
         share_address(&main, true).expect("it can be shared");
         reuse(&strange).expect("a common option");
-        let refused = socket::bind(strange.as_fd(), &name).expect_err("it is not theirs");
+        let refused = socket::bind(strange.as_fd(), &name).expect_err("the address is not shared");
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         share_address(&own, true).expect("it can be shared");
-        socket::bind(own.as_fd(), &name).expect("it is shared with this one");
+        socket::bind(own.as_fd(), &name).expect("the address is shared");
         for socket in [&main, &own] {
             share_address(socket, false).expect("sharing ends");
         }
         let late = open();
-        share_address(&late, true).expect("it wants to share");
-        socket::bind(late.as_fd(), &name).expect_err("it is shared no more");
+        share_address(&late, true).expect("the option can be set");
+        socket::bind(late.as_fd(), &name).expect_err("sharing has ended");
     }
 
     #[test]

@@ -48,17 +48,17 @@ fn a_region_that_is_changed_keeps_its_key_and_nothing_else() {
     let reads = |domain, start| {
         table.access().resolve(domain, region.key, start, 8, Rights::REMOTE_READ).is_ok()
     };
-    assert!(reads(domain, 0x1000), "what is refused changes nothing");
+    assert!(reads(domain, 0x1000), "a refused change removed the region's rights");
     let changed = change(region.id, other, 32).unwrap();
     assert_eq!(changed.key, region.key);
     assert_eq!((changed.start, changed.len, changed.rights), (0x2000, 32, Rights::LOCAL_WRITE));
-    assert!(!reads(domain, 0x1000) && !reads(other, 0x2000), "that right is no more");
+    assert!(!reads(domain, 0x1000) && !reads(other, 0x2000), "the former right still works");
     let writes = |id, len| table.access().resolve_local(id, 0, len, Rights::LOCAL_WRITE).is_ok();
     assert!(writes(changed.id, 32) && !writes(changed.id, 33));
-    assert!(!writes(region.id, 8), "work that was begun before does not reach it");
+    assert!(!writes(region.id, 8), "work from before the change accesses the region");
     assert_eq!(table.regions(), 1);
     table.release_domain(domain).unwrap();
-    assert!(table.release_domain(other).is_err(), "the region is of the other domain now");
+    assert!(table.release_domain(other).is_err(), "the region does not belong to the other domain");
     assert!(change(region.id, other, 32).is_err());
     table.deregister(changed.id).unwrap();
     table.release_domain(other).unwrap();

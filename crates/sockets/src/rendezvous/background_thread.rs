@@ -260,6 +260,6 @@ enum Failed {
     Attach(#[from] runtime::AttachError),
     #[error("the link at {0} has no UDP port")]
     NoAddress(IpAddr),
-    #[error("cannot open a socket to send offers from: {0}")]
+    #[error("cannot open a socket for sending offers: {0}")]
     Offers(#[source] std::io::Error),
 }

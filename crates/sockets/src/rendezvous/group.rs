@@ -211,7 +211,7 @@ impl Group {
 
 /// The error for a peer that sends requests and does not receive the answers.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("{0} answers are pending, because the peer accepts none")]
+#[error("{0} answers are pending, because the peer does not receive them")]
 pub(crate) struct TakesNoAnswers(usize);
 
 /// A remote write of stream data into the peer's ring.

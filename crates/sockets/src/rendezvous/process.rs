@@ -32,10 +32,10 @@ use crate::transport::arena::RECEIVE_BUFFERS;
 #[non_exhaustive]
 pub enum StartError {
     /// The background thread could not be started.
-    #[error("cannot start a thread (a limit of threads, `ulimit -u`?)")]
+    #[error("cannot start a thread; the limit of threads may be reached (`ulimit -u`)")]
     Thread(#[source] std::io::Error),
     /// The kernel returned no random numbers.
-    #[error("the kernel returned no random numbers; is getrandom allowed here?")]
+    #[error("the kernel returned no random numbers; check whether a sandbox denies getrandom")]
     Random(#[source] std::io::Error),
 }
 

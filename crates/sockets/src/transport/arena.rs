@@ -85,7 +85,7 @@ impl Arena {
     /// for the next stream.
     pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<[RegionId; 2]> {
         let chunk = self.chunk_mut(rings.chunk);
-        assert!(chunk.free & 1 << rings.slot == 0, "rings are given back once");
+        assert!(chunk.free & 1 << rings.slot == 0, "a pair of rings is returned twice");
         chunk.free |= 1 << rings.slot;
         if chunk.free != FREE {
             return None;
@@ -110,12 +110,12 @@ impl Arena {
 
     fn chunk(&self, index: u32) -> &Chunk {
         let chunk = self.chunks[index as usize].as_ref();
-        chunk.expect("a chunk stays while a pair of its rings is used")
+        chunk.expect("the arena frees a chunk although a pair of its rings is in use")
     }
 
     fn chunk_mut(&mut self, index: u32) -> &mut Chunk {
         let chunk = self.chunks[index as usize].as_mut();
-        chunk.expect("a chunk stays while a pair of its rings is used")
+        chunk.expect("the arena frees a chunk although a pair of its rings is in use")
     }
 
     /// Returns the regions of all chunks. The caller must deregister them after it has released the

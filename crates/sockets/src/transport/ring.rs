@@ -71,7 +71,7 @@ impl Ring {
     /// Panics if the ring does not fit in the memory.
     pub(crate) fn new(memory: Arc<Buffer>, offset: u64, size: RingSize) -> Self {
         let end = offset.checked_add(u64::from(size.bytes()));
-        assert!(end.is_some_and(|end| end <= memory.len()), "a ring leaves its memory");
+        assert!(end.is_some_and(|end| end <= memory.len()), "a ring extends beyond its memory");
         #[cfg(loom)]
         let memory = Arc::new(Memory::of(&memory));
         Self { memory, offset, size }
@@ -104,7 +104,7 @@ impl Ring {
 
     #[inline]
     fn first_part(&self, position: u64, length: usize) -> usize {
-        assert!(length <= self.size.bytes() as usize, "{length} bytes are more than a ring");
+        assert!(length <= self.size.bytes() as usize, "{length} bytes do not fit in a ring");
         length.min(self.size.to_the_end(position) as usize)
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "leaves its memory")]
+    #[should_panic(expected = "extends beyond its memory")]
     fn a_ring_lies_in_its_memory() {
         let size = RingSize::new(4096).expect("a size");
         Ring::new(Buffer::new(4096), 1, size);

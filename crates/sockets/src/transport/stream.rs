@@ -74,7 +74,7 @@ pub(crate) enum Out {
 pub(crate) enum Misbehaved {
     /// Bytes that do not begin where the last write ended, or that exceed the room in the ring.
     #[error(
-        "{length} bytes at offset {at} of the ring, which do not follow the last ones or have no room"
+        "{length} bytes at offset {at} of the ring, which do not follow the bytes before them or do not fit"
     )]
     Data {
         /// Offset of the bytes in the ring.
@@ -83,10 +83,12 @@ pub(crate) enum Misbehaved {
         length: u32,
     },
     /// A credit for more bytes than this side has sent, or for fewer bytes than an earlier credit.
-    #[error("credit for {0} bytes, which is more than was sent or less than before")]
+    #[error(
+        "credit for {0} bytes, which is more than the sent bytes or less than the credit before"
+    )]
     Credit(u64),
     /// An End whose number differs from the number of bytes received, or a second End.
-    #[error("an end after {0} bytes, which is not where the data ends")]
+    #[error("an end of the stream after {0} bytes, but the data has another length")]
     End(u64),
 }
 

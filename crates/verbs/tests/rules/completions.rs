@@ -138,7 +138,7 @@ fn programs_that_arm_and_poll_until_nothing_is_left_get_at_most_one_event_for_no
         watched.take_event();
         watched.queue.arm(Arm::Next).expect("it is armed");
         assert_eq!(poll(&watched.queue), []);
-        assert!(!watched.is_readable(), "a second event for nothing");
+        assert!(!watched.is_readable(), "an event without a new completion");
         watched.message(false);
         watched.take_event();
         assert_eq!(poll(&watched.queue).len(), 1);
@@ -180,7 +180,7 @@ fn completions_that_were_looked_at_raise_an_event_when_their_queue_is_armed() {
         let flags = SendFlags { solicited: is_solicited, ..SendFlags::default() };
         let message = SendRequest { flags, ..send(2, &[]) };
         watched.one.post_send(&[message]).expect("a send");
-        assert_eq!(watched.host.poll(), [], "it only carries the message");
+        assert_eq!(watched.host.poll(), [], "a completion arrived before the message");
         watched.host.device.end(&watched.other, 0, Ending::ByPeer, OperationError::Flushed);
         // To answer the query, the library must decide which sends the lost peer has carried out,
         // so it dequeues all completions.
@@ -292,9 +292,12 @@ fn a_completion_that_was_polled_before_its_event_brings_no_event_and_the_queue_s
     watched.message(false);
     assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
     watched.host.device.report();
-    assert!(!watched.is_readable(), "who polls once for each event would find nothing");
+    assert!(
+        !watched.is_readable(),
+        "an event is pending although its completion was already polled"
+    );
     watched.message(false);
-    assert!(watched.is_readable(), "the next completion is still waited for");
+    assert!(watched.is_readable(), "the queue is no longer armed for the next completion");
     assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
 }
 
@@ -309,7 +312,7 @@ fn a_thread_that_blocks_raises_no_event_for_a_completion_that_it_is_about_to_get
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.host.device.report();
     assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
-    assert!(!watched.is_readable(), "a late word would take the arming that is for the next");
+    assert!(!watched.is_readable(), "the late report used up the arming for the next completion");
     watched.message(false);
     watched.channel.get().expect("an event").acknowledge_events(1);
     assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
@@ -334,7 +337,7 @@ fn a_queue_is_destroyed_when_the_events_that_were_taken_are_acknowledged() {
     let taken = watched.channel.get().expect("an event");
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.message(false);
-    assert!(watched.is_readable(), "this one was not taken");
+    assert!(watched.is_readable(), "no second event is pending");
     assert!(matches!(watched.queue.destroy(), Err(Error::Busy(_))));
     watched.one.destroy().expect("nothing uses it");
     watched.other.destroy().expect("nothing uses it");
@@ -344,7 +347,7 @@ fn a_queue_is_destroyed_when_the_events_that_were_taken_are_acknowledged() {
         taken.acknowledge_events(1);
         assert_eq!(destroying.join().expect("no panic"), Ok(()));
     });
-    assert!(!watched.is_readable(), "the event that was not taken is no more");
+    assert!(!watched.is_readable(), "the pending event of the destroyed queue still exists");
     assert_eq!(watched.channel.destroy(), Ok(()));
 }
 

@@ -203,7 +203,7 @@ fn reset_purges_what_was_completed_and_not_polled_and_nothing_else() {
         from.post_send(&[send(2, &[])]).expect("a send");
     }
     let mut none = [];
-    assert_eq!(host.queue.poll(&mut none), Ok(0), "it drives, and takes nothing");
+    assert_eq!(host.queue.poll(&mut none), Ok(0), "a poll without room returned completions");
     go(&one, QueuePairState::Reset, 0);
     let found = host.poll();
     assert_eq!(found.len(), 3);
@@ -356,7 +356,10 @@ fn datagrams_that_overtake_each_other_are_reported_in_the_order_of_posting() {
     let quiet = SendRequest { to, ..unsignalled(2, &[]) };
     one.post_send(&[datagram(1), quiet, datagram(3), datagram(4)]).expect("they are posted");
     for _ in 0..4 {
-        assert!(one.next_send().expect("a send").flags().signalled, "the end of each is told");
+        assert!(
+            one.next_send().expect("a send").flags().signalled,
+            "a send of a datagram is not signalled"
+        );
         one.send_taken();
     }
     host.device.complete(&one, 2);

@@ -57,7 +57,7 @@ fn a_queue_pair_is_destroyed_when_its_event_is_acknowledged_and_takes_others_wit
     });
     host.device.end(&other, 0, Ending::PeerMisbehaved, OperationError::Flushed);
     assert_eq!(other.destroy(), Ok(()));
-    assert!(!is_readable(&host.context), "nobody learns of what is no more");
+    assert!(!is_readable(&host.context), "the destroyed queue pair still raises an event");
 }
 
 #[test]

@@ -163,10 +163,14 @@ impl Model {
             return;
         }
         let at = self.sends.iter().position(|posted| posted.id == completion.id);
-        let at =
-            at.unwrap_or_else(|| panic!("{completion:?} is told out of turn: {:?}", self.receives));
+        let at = at.unwrap_or_else(|| {
+            panic!("{completion:?} matches no posted send; remaining receives: {:?}", self.receives)
+        });
         for quiet in self.sends.drain(..at) {
-            assert!(quiet.is_carried && !quiet.is_signalled, "{quiet:?} is not told");
+            assert!(
+                quiet.is_carried && !quiet.is_signalled,
+                "{quiet:?} has no completion, although it was signalled or not carried out"
+            );
         }
         let posted = self.sends.remove(0);
         match completion.status {
@@ -176,7 +180,7 @@ impl Model {
                 self.has_failed = true;
             }
             CompletionStatus::Flushed => {
-                assert!(!posted.is_carried, "{posted:?} was carried out");
+                assert!(!posted.is_carried, "{posted:?} was flushed, although it was carried out");
                 self.has_failed = true;
             }
             status => panic!("{status:?}"),

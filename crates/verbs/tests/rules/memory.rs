@@ -178,8 +178,11 @@ fn a_binding_that_contradicts_itself_is_refused() {
     assert!(
         !refused(&one, &other, usual) && !refused(&two, &other, WindowBinding { key, ..usual })
     );
-    assert!(refused(&one, &other, WindowBinding { key, ..usual }), "it chooses its key");
-    assert!(refused(&two, &other, usual), "it is told its key");
+    assert!(
+        refused(&one, &other, WindowBinding { key, ..usual }),
+        "a window of type 1 accepted a key"
+    );
+    assert!(refused(&two, &other, usual), "a window of type 2 was bound without a key");
     let key = Some(two.key() ^ 0x100);
     assert!(refused(&two, &other, WindowBinding { key, ..usual }), "of another window");
     assert!(refused(&one, &other, WindowBinding { region: None, ..usual }));

@@ -66,7 +66,11 @@ fn receives_are_posted_to_the_shared_queue_alone() {
     assert!(matches!(one.post_receive(&[receive(1, &[])]), Err((0, Error::Invalid(_)))));
     let pieces = [host.piece(0, 1); 2];
     assert!(matches!(shared.post(&[receive(1, &pieces)]), Err((0, Error::Invalid(_)))));
-    assert_eq!(host.device.receives_posted.load(Ordering::SeqCst), 0, "no receive was awaited");
+    assert_eq!(
+        host.device.receives_posted.load(Ordering::SeqCst),
+        0,
+        "a refused receive was posted"
+    );
     let datagrams = QueuePairInit { service: QueuePairType::Datagram, ..init };
     let two = host.domain.create_queue_pair(&datagrams).expect("datagrams share as well");
     go(&two, QueuePairState::Init, 0);
@@ -89,7 +93,7 @@ fn a_queue_reports_once_that_fewer_receives_are_left_than_was_wanted() {
     host.context.acknowledge_event(&event);
     assert!(!crate::events::is_readable(&host.context));
     assert_eq!(shared.query(), query(0));
-    assert_eq!(shared.set_limit(3), Ok(()), "fewer are left already");
+    assert_eq!(shared.set_limit(3), Ok(()), "the limit can exceed the number of receives");
     let event = host.context.get_event().expect("an event");
     assert_eq!(event.kind, AsyncEventKind::ReceiveLimitReached);
     host.context.acknowledge_event(&event);
@@ -111,5 +115,5 @@ fn a_queue_pair_in_err_reports_that_it_takes_no_more() {
     assert_eq!(event.kind, AsyncEventKind::LastReceiveReached);
     host.context.acknowledge_event(&event);
     assert!(!crate::events::is_readable(&host.context));
-    assert_eq!(host.poll(), [], "what is shared is flushed for nobody");
+    assert_eq!(host.poll(), [], "a receive of the shared queue was flushed");
 }

@@ -176,7 +176,7 @@ fn what_was_set_is_returned() {
     assert_eq!(query.attributes.path.gid, crate::loopback::own_gid());
     assert_eq!((query.attributes.timeout, query.attributes.reads_max), (14, 1));
     assert_eq!((query.limits.sends, query.limits.inline), (4, 256));
-    assert_eq!(query.attributes.queue_key, 0, "nobody said it of a reliable one");
+    assert_eq!(query.attributes.queue_key, 0, "a reliable queue pair has a queue key");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_queue_pair_that_drains_reports_when_nothing_is_in_flight() {
     let mask = AttributeMask::STATE | AttributeMask::DRAINED_EVENT;
     modify(&one, QueuePairState::SendQueueDrained, mask, attributes(0)).expect("a transition");
     assert!(one.query().expect("what it is like").is_draining);
-    one.post_send(&[send(2, &[])]).expect("it is posted, and does not begin");
+    one.post_send(&[send(2, &[])]).expect("a send that waits for RTS");
     assert_eq!(host.poll(), []);
     assert_eq!(host.device.held(&one), 1);
     host.device.release(&one);
@@ -201,7 +201,11 @@ fn a_queue_pair_that_drains_reports_when_nothing_is_in_flight() {
     let mask = AttributeMask::STATE;
     modify(&one, QueuePairState::ReadyToSend, mask, attributes(0)).expect("a transition");
     assert_eq!(host.poll(), []);
-    assert_eq!(host.device.held(&one), 1, "what was posted meanwhile begins");
+    assert_eq!(
+        host.device.held(&one),
+        1,
+        "the send that was posted while draining has not started"
+    );
 }
 
 #[test]
@@ -213,7 +217,7 @@ fn a_peer_that_sends_before_rts_raises_an_event_once() {
         go(queue_pair, QueuePairState::Init, 0);
         go(queue_pair, QueuePairState::ReadyToReceive, peer.number());
     }
-    assert!(!crate::events::is_readable(&host.context), "they are connected, and nothing was said");
+    assert!(!crate::events::is_readable(&host.context), "connecting raised an event");
     go(&other, QueuePairState::ReadyToSend, one.number());
     for id in 0..2 {
         one.post_receive(&[receive(id, &[])]).expect("a receive");

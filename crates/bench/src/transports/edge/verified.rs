@@ -188,7 +188,7 @@ mod tests {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let udp = UdpLink::bind(address, &UdpConfig::default()).expect("a socket on loopback");
         let config = FaultConfig::default().seed(seed).reordering(0.3).distance_frames(16);
-        let link = Fault::new(udp, config).expect("such faults are possible");
+        let link = Fault::new(udp, config).expect("the fault configuration is valid");
         Endpoint::builder().link(Box::new(link)).build().expect("an endpoint")
     }
 
@@ -209,7 +209,7 @@ mod tests {
             rates: Vec::new(),
         };
         let (client, server) = (endpoint(1), endpoint(2));
-        let listener = server.listen(SERVICE).expect("the service is free");
+        let listener = server.listen(SERVICE).expect("no other listener has the service");
         let address = server.local_addresses().expect("not forked")[0];
         let mut target = Half::new(&server, &setup).expect("memory");
         let mut requester = Half::new(&client, &setup).expect("memory");
@@ -224,11 +224,13 @@ mod tests {
             let connection = client.connect_with(address, requester.options()).expect("accepted");
             requester.adopt(connection).unwrap();
             for _ in 0..STREAMS {
-                requester.stream_to_be_verified(MESSAGES).expect("all are checked, and it is told");
+                requester
+                    .stream_to_be_verified(MESSAGES)
+                    .expect("the target reports that it has checked all messages");
             }
             assert!(
                 checking.join().expect("the target ends"),
-                "a message was not what it had to be"
+                "the target received a message with wrong content"
             );
         });
     }

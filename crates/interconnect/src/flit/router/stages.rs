@@ -79,7 +79,7 @@ impl RouterFabric {
                 let end = input.first + input.len;
                 let slot = if end < depth { end } else { end - depth };
                 input.len += 1;
-                assert!(input.len <= depth, "credits are for free slots");
+                assert!(input.len <= depth, "a credit belongs to a free slot");
                 self.buffers[at * usize::from(depth) + usize::from(slot)] = flit;
                 self.routers[index as usize].flits += 1;
                 if input.stage == Stage::Idle {

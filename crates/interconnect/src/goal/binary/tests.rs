@@ -73,14 +73,17 @@ fn what_cannot_be_is_reported_with_its_place() {
         refused(&bytes)
     };
     assert!(with(0, 9).contains("instead of 4223"));
-    assert!(refused(&2342_u64.to_le_bytes()).contains("used up"));
+    assert!(refused(&2342_u64.to_le_bytes()).contains("overwritten"));
     assert!(with(8, 0).contains("0 ranks"));
     assert!(with(14, 39).contains("rank 0 is from 39 to"));
     assert!(with(62, 9).contains("byte 62: type 9 is neither"), "{}", with(62, 9));
     assert!(with(102, 3).contains("byte 102: there is no rank 3, only 0 to 1"));
     assert!(with(97, 0).contains("operation 1 waits for 0 others, but is a dependent of 1"));
     assert!(with(136, 5).contains("byte 136: dependent 5, but there are only 2 operations"));
-    assert!(with(54, 1).contains("operation 0 waits for none and is not listed here"));
+    assert!(
+        with(54, 1)
+            .contains("operation 0 waits for no other operation, but is missing in this list")
+    );
     assert!(with(81, 3).contains("truncated"));
     assert!(with(46, 1).contains("LogGOPSim2"), "{}", with(46, 1));
     let circle = "num_ranks 1\nrank 0 {\na: calc 1\nb: calc 1\nb requires a\n}\n";

@@ -9,11 +9,11 @@ use crate::shm::socket::create_memory;
 fn a_reader_that_sleeps_is_called_once_and_an_awake_one_never() {
     let (mut writer, reader) = ring();
     assert_eq!(put(&mut writer, b"x"), Written::Yes);
-    assert!(!writer.must_wake(), "it has not said that it sleeps");
+    assert!(!writer.must_wake(), "the writer wakes a reader that does not sleep");
     reader.announce_sleep();
-    assert!(reader.has_frame(), "what came before is seen before the sleep");
+    assert!(reader.has_frame(), "the reader would sleep although a frame is in the ring");
     assert!(writer.must_wake());
-    assert!(!writer.must_wake(), "one call is enough");
+    assert!(!writer.must_wake(), "the writer wakes the reader a second time");
 }
 
 #[test]

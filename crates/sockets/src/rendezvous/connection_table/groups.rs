@@ -167,7 +167,9 @@ impl ConnectionTable {
         }
         note(
             LogLevel::Warn,
-            format_args!("a peer has broken the protocol, so its connections are reset: {why}"),
+            format_args!(
+                "a peer has violated the protocol, so the library resets its connections: {why}"
+            ),
         );
         self.close_group(turn, handle);
     }

@@ -79,7 +79,7 @@ fn a_program_that_begins_to_watch_sees_what_arrives() {
         };
         shared.arrive();
         program.join().expect("no panic");
-        assert!(shared.is(PollFlags::POLLIN), "a byte is there, and the program sleeps for ever");
+        assert!(shared.is(PollFlags::POLLIN), "a byte has arrived, but the program sleeps forever");
     });
 }
 
@@ -97,7 +97,7 @@ fn a_writer_that_found_no_room_sees_that_there_is_some() {
         shared.come();
         shared.end.on_room();
         program.join().expect("no panic");
-        assert!(shared.is(PollFlags::POLLOUT), "there is room, and the program sleeps for ever");
+        assert!(shared.is(PollFlags::POLLOUT), "the ring has room, but the program sleeps forever");
     });
 }
 
@@ -114,9 +114,9 @@ fn a_program_that_reads_all_sees_what_arrives_next() {
         shared.arrive();
         program.join().expect("no panic");
         let is_readable = shared.is(PollFlags::POLLIN);
-        assert!(is_readable || !shared.has_some(), "the program sleeps for ever");
+        assert!(is_readable || !shared.has_some(), "the program sleeps forever");
         shared.drain();
-        assert!(!shared.is(PollFlags::POLLIN), "the program is woken for nothing");
+        assert!(!shared.is(PollFlags::POLLIN), "the program wakes up without a reason");
     });
 }
 
@@ -144,6 +144,9 @@ fn an_edge_comes_for_what_arrives_after_a_read() {
         // After a short read, the program waits for the next edge.
         shared.drain();
         engine.join().expect("no panic");
-        assert!(is_notified() || !shared.has_some(), "bytes are there, and no edge comes");
+        assert!(
+            is_notified() || !shared.has_some(),
+            "bytes have arrived, but the descriptor reports no edge"
+        );
     });
 }

@@ -96,7 +96,10 @@ impl Engine {
             }
             self.place(total);
             let count = self.shared.read(read, 2);
-            assert!(count > 0, "{read} of {total} bytes, and the peer has no credit");
+            assert!(
+                count > 0,
+                "the reader has read {read} of {total} bytes, but the peer has no credit"
+            );
             read += count;
         }
     }
@@ -158,7 +161,7 @@ fn a_reader_that_waits_is_woken() {
         };
         engine.place(1);
         if let Some(seen) = reader.join().expect("no panic") {
-            assert_ne!(shared.mark.load(Ordering::Acquire), seen, "the reader sleeps for ever");
+            assert_ne!(shared.mark.load(Ordering::Acquire), seen, "the reader sleeps forever");
             assert_eq!(shared.read(0, 1), 1);
         }
     });

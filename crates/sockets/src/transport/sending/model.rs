@@ -196,7 +196,7 @@ fn a_writer_that_waits_for_room_is_woken() {
         };
         engine.credit(1);
         if let Some(seen) = writer.join().expect("no panic") {
-            assert_ne!(shared.mark.load(Ordering::Acquire), seen, "the writer sleeps for ever");
+            assert_ne!(shared.mark.load(Ordering::Acquire), seen, "the writer sleeps forever");
             assert_eq!(shared.write(1), 1);
             shared.call_if_due();
         }
