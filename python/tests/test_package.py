@@ -75,7 +75,7 @@ def test_topologies_describe_themselves() -> None:
         Topology.fat_tree(radix=5)
 
 
-def test_a_graph_has_names_and_cables_with_rates_of_their_own() -> None:
+def test_a_graph_has_names_and_cables_with_individual_rates() -> None:
     cables = [Cable("a", "left", rate_bps="1 Gb/s"), ("b", "right"), Cable("left", "right", count=2)]
     graph = Topology.graph(["a", "b"], ["left", "right"], cables)
     assert graph.name == "graph 2 hosts, 2 switches, 4 cables"
@@ -96,7 +96,7 @@ def test_a_graph_has_names_and_cables_with_rates_of_their_own() -> None:
         Topology.graph(["a", "b"], ["left", "right"], [("a", "left"), ("b", "rigth")])
 
 
-def test_a_run_repeats_and_its_parts_or_text_are_the_same() -> None:
+def test_a_run_is_reproducible_divided_and_from_text() -> None:
     parts = {
         "topology": Topology.leaf_spine(2, 4, 2),
         "fabric": Fabric.ethernet(host_rate_bps=1_000_000_000, choice="spray"),
@@ -122,7 +122,7 @@ def test_every_fabric_runs(kind: str) -> None:
     assert result.messages == 9 * 4
 
 
-def test_errors_say_what_to_do() -> None:
+def test_errors_name_a_remedy() -> None:
     with pytest.raises(ConfigurationError, match="did you mean `mtu_bytes`"):
         run(topology=Topology.star(4), fabric=Fabric.ethernet(mtu_byte=9000))
     with pytest.raises(ConfigurationError, match="is no setting"):
@@ -152,7 +152,7 @@ def test_flows_are_a_list_or_a_file(tmp_path: Path) -> None:
         run(tmp_path / "grid.toml")
 
 
-def test_several_workloads_have_results_of_their_own() -> None:
+def test_each_of_several_workloads_has_its_own_results() -> None:
     barrier = {"name": "steps", "kind": "barrier", "iterations": 2}
     flow = {"kind": "flows", "flows": [(0, 1, "1 MiB", 0)], "start_ps": "1 ms"}
     result = run(topology=Topology.star(4), workload=[barrier, flow])
@@ -208,7 +208,7 @@ def test_a_topology_and_a_fabric_may_be_dicts() -> None:
     assert from_dicts.hash == run(topology=tree, fabric=fabric, workload=workload).hash
 
 
-def test_what_is_wrong_with_an_object_is_reported_when_it_is_made() -> None:
+def test_invalid_objects_are_reported_when_created() -> None:
     with pytest.raises(ConfigurationError, match="did you mean `mtu_bytes`"):
         Fabric.ethernet(mtu_byte=9000)
     with pytest.raises(ConfigurationError, match="mtu_bytes .* is 12, but must be from 64 B"):
@@ -217,7 +217,7 @@ def test_what_is_wrong_with_an_object_is_reported_when_it_is_made() -> None:
         Topology.from_dict({"kind": "star", "leaves": 4})
 
 
-def test_examples_of_the_documentation_do_what_they_say(
+def test_documented_examples_give_the_documented_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -239,7 +239,7 @@ def test_examples_of_the_documentation_do_what_they_say(
     assert programs == 2
 
 
-def test_ranks_of_a_trace_are_finished_when_they_are() -> None:
+def test_the_finish_times_of_trace_ranks_are_reported() -> None:
     trace = "num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 8b from 0\n}\n"
     result = run(topology=Topology.star(2), goal=trace)
     assert result.finished_us == [0.0, result.completed_us]
@@ -270,12 +270,12 @@ def test_ranks_of_a_trace_are_finished_when_they_are() -> None:
         (lambda: calibrate([8, 64], [1, 2], link_rate_bps=-1), "link_rate_bps: -1"),
     ],
 )
-def test_what_is_wrong_is_a_value_error_that_names_it(call: Callable[[], Any], message: str) -> None:
+def test_invalid_values_raise_a_value_error_that_names_them(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_a_configuration_may_be_the_name_of_its_file(
+def test_a_configuration_may_be_a_file_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -290,7 +290,7 @@ def test_a_configuration_may_be_the_name_of_its_file(
         run("binary.toml")
 
 
-def test_a_run_lets_other_threads_go_on_and_can_be_stopped() -> None:
+def test_a_run_releases_other_threads_and_can_be_stopped() -> None:
     stop, begins = _native.Stop(), threading.Event()
 
     def run_it() -> None:
@@ -313,7 +313,7 @@ def test_control_c_ends_a_run() -> None:
     interrupt.join()
 
 
-def test_control_c_ends_a_sweep_and_loses_no_finished_point(tmp_path: Path) -> None:
+def test_control_c_ends_a_sweep_without_losing_finished_points(tmp_path: Path) -> None:
     grid, into = tmp_path / "grid.toml", tmp_path / "results"
     # The last point never ends.
     grid.write_text(ENDLESS + "[sweep.workload]\nuntil_ps = [1000000, 2000000, 3000000, 1000000000000000]")
@@ -339,7 +339,7 @@ def test_files_are_found_beside_the_configuration(tmp_path: Path) -> None:
         run('[workload]\nsizes_file = "missing.cdf"\n')
 
 
-def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_a_stopped_sweep_resumes(tmp_path: Path) -> None:
     first = sweep(GRID, tmp_path, part=(1, 3), jobs=2)
     assert len(first) == 4
     written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")}
@@ -355,7 +355,7 @@ def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert {row["messages"] for row in rings} == {2 * 8 * 14}
 
 
-def test_points_that_cannot_be_simulated_do_not_keep_others_from_it(tmp_path: Path) -> None:
+def test_points_that_cannot_be_simulated_do_not_stop_others(tmp_path: Path) -> None:
     grid = to_toml(workload={"kind": "barrier"}, sweep={"run": {"events": [7, 1 << 20, 8, 1 << 21]}})
     with pytest.raises(SimulationError) as raised:
         sweep(grid, tmp_path, jobs=1)
@@ -364,7 +364,7 @@ def test_points_that_cannot_be_simulated_do_not_keep_others_from_it(tmp_path: Pa
     assert list(results(grid, tmp_path)["run.events"]) == [1 << 20, 1 << 21]
 
 
-def test_of_many_points_that_cannot_be_simulated_ten_are_named(tmp_path: Path) -> None:
+def test_the_error_names_ten_of_many_points_that_cannot_be_simulated(tmp_path: Path) -> None:
     grid = to_toml(workload={"kind": "barrier"}, sweep={"run": {"events": list(range(1, 14))}})
     with pytest.raises(SimulationError) as raised:
         sweep(grid, tmp_path, jobs=1)
@@ -385,7 +385,7 @@ def test_a_full_disk_is_reported_with_the_file_and_the_point(tmp_path: Path) -> 
     assert len(sweep(grid, tmp_path)) == 3
 
 
-def test_a_folder_that_takes_no_files_is_reported_before_anything_runs() -> None:
+def test_an_unwritable_folder_is_reported_before_anything_runs() -> None:
     def never(run: object, chosen: object) -> list[dict[str, Any]]:
         raise AssertionError("nothing is to run")
 
@@ -407,7 +407,7 @@ def test_settings_keep_their_types_in_tables(tmp_path: Path) -> None:
     assert table.names[-2:] == ["latency_deviation_us", "result_hash"]
 
 
-def test_a_result_that_is_not_whole_is_made_again(tmp_path: Path) -> None:
+def test_an_incomplete_result_is_computed_again(tmp_path: Path) -> None:
     sweep(GRID, tmp_path)
     point = points(GRID)[5]
     path = tmp_path / f"{point.hash}.json"
@@ -417,7 +417,7 @@ def test_a_result_that_is_not_whole_is_made_again(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == json.loads(whole)
 
 
-def test_points_that_are_the_same_do_not_get_in_each_others_way(tmp_path: Path) -> None:
+def test_equal_points_do_not_conflict(tmp_path: Path) -> None:
     grid = to_toml(workload={"kind": "barrier"}, sweep={"workload": {"iterations": [1] * 7}})
     assert len(sweep(grid, tmp_path, jobs=4)) == 7
     assert len(list(tmp_path.iterdir())) == 1
@@ -437,7 +437,7 @@ def test_a_point_is_a_pure_function_that_other_processes_can_call(tmp_path: Path
     assert list(table["result_hash"]) == list(again["result_hash"])
 
 
-def test_results_of_an_executor_are_kept_as_they_come(tmp_path: Path) -> None:
+def test_results_of_an_executor_are_saved_as_they_arrive(tmp_path: Path) -> None:
     kept = []
 
     def watched(point: Any) -> dict[str, Any]:
@@ -473,7 +473,7 @@ def test_a_sweep_runs_under_dask(tmp_path: Path) -> None:
     assert list(table.rows()) == list(here.rows())
 
 
-def test_all_that_is_returned_can_be_sent_elsewhere() -> None:
+def test_all_returned_objects_can_be_pickled() -> None:
     topology, fabric = Topology.star(4), Fabric.fluid()
     result = run(topology=topology, fabric=fabric, workload={"kind": "barrier"})
     found = calibrate([8, 64], [1.0, 2.0])
@@ -534,7 +534,7 @@ def test_calibration_finds_the_parameters_of_a_model() -> None:
         calibrate([8, 9], [1.0])
 
 
-def test_tables_are_for_numpy_and_arrow() -> None:
+def test_tables_convert_to_numpy_and_arrow() -> None:
     table = Table({"bytes": [64, 1500], "latency_us": [1.5, 3], "name": ["a", "b"]})
     assert list(table.rows())[1] == {"bytes": 1500, "latency_us": 3.0, "name": "b"}
     with pytest.raises(ValueError, match="different lengths"):
@@ -548,7 +548,7 @@ def test_tables_are_for_numpy_and_arrow() -> None:
     assert table["bytes"][0] == 65
 
 
-def test_tables_are_for_arrow() -> None:
+def test_tables_convert_to_arrow() -> None:
     pytest.importorskip("pyarrow", reason="the package works without pyarrow")
     columns = {"bytes": [64, 1500], "name": ["a", "b"], "latency_us": [1.5, 3.0], "is": [True, False]}
     table = Table(columns).to_arrow()
@@ -571,7 +571,7 @@ def command() -> str:
     return found or pytest.skip("the command `ethernot` is neither installed nor built")
 
 
-def test_files_of_the_command_are_for_arrow(tmp_path: Path) -> None:
+def test_arrow_reads_the_files_of_the_command(tmp_path: Path) -> None:
     ipc = pytest.importorskip("pyarrow.ipc", reason="the package works without pyarrow")
     program = command()
     (tmp_path / "load.toml").write_text(to_toml(workload={"kind": "open_load", "until_ps": 10**8}))
@@ -596,7 +596,7 @@ def test_files_of_the_command_are_for_arrow(tmp_path: Path) -> None:
     assert str(tables["queues"].schema.field("busy_share").type) == "double"
 
 
-def test_the_command_makes_the_same_files(tmp_path: Path) -> None:
+def test_the_command_writes_the_same_files(tmp_path: Path) -> None:
     program = command()
     engines = {"kind": "edge", "rails": 2, "loss_ppm": 20_000}
     mesh = {"kind": "mesh", "bytes": 5000, "iterations": 2}
@@ -625,7 +625,7 @@ def test_the_command_makes_the_same_files(tmp_path: Path) -> None:
             assert ("transport" in made) == (name == "transport")
 
 
-def test_a_transport_repairs_losses_and_reports_what_that_took() -> None:
+def test_a_transport_repairs_losses_and_reports_its_retransmissions() -> None:
     parts: dict[str, Any] = {
         "topology": {"hosts": 9},
         "fabric": Fabric.ethernet(buffer_bytes="10 kB"),
@@ -642,7 +642,7 @@ def test_a_transport_repairs_losses_and_reports_what_that_took() -> None:
     assert run(workload={"kind": "ring", "iterations": 1}).transport is None
 
 
-def test_rates_by_notifications_are_reported() -> None:
+def test_rates_set_by_notifications_are_reported() -> None:
     result = run(
         topology=Topology.star(5),
         fabric=Fabric.ethernet(ecn_max_bytes="20 kB"),
@@ -654,7 +654,7 @@ def test_rates_by_notifications_are_reported() -> None:
     assert 1e9 < result.transport["rate_bps"] < 10e9
 
 
-def test_receivers_drive_a_transport() -> None:
+def test_a_receiver_driven_transport_runs() -> None:
     result = run(
         topology=Topology.star(5),
         fabric=Fabric.ethernet(classes=8),
@@ -666,7 +666,7 @@ def test_receivers_drive_a_transport() -> None:
     assert result.transport["grants"] > 0
 
 
-def test_the_stub_has_all_that_the_native_module_has() -> None:
+def test_the_stub_has_all_names_of_the_native_module() -> None:
     stub = Path(ethernot_sim.__file__).with_name("_native.pyi")
     body = ast.parse(stub.read_text()).body
     stubbed = {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}

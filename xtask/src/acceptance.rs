@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rows_that_say_whether_something_works_fail_the_command() {
+    fn only_rows_about_correctness_fail_the_command() {
         let tests = Probe::Tests { package: "p", chosen: "t", in_quick: true };
         assert_eq!(tests.kind(), Kind::Works);
         let arguments: &[&str] = &["sim", "waiting"];
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn suites_that_slow_tests_name_exist() {
+    fn suites_named_by_slow_tests_exist() {
         let workspace = Workspace::load().unwrap();
         let mut files = files_below(&workspace.root, &workspace.target_dir).unwrap();
         files.retain(|file| file.extension().is_some_and(|extension| extension == "rs"));
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_chosen_by_a_part_of_their_names() {
+    fn rows_are_selected_by_a_part_of_their_names() {
         let suite = &SUITES[0];
         assert_eq!(chosen(suite, &[]).unwrap().len(), suite.rows.len());
         let (name, rows) = (suite.rows[0].name, chosen(suite, &[suite.rows[0].name]).unwrap());
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_numbers_and_a_quick_run_bounds_the_same_unit() {
+    fn bounds_are_numbers_with_the_same_unit_in_quick_runs() {
         for row in SUITES.iter().flat_map(|suite| suite.rows) {
             let parts = |bound| match bound {
                 Bound::AtLeast(number, unit) | Bound::AtMost(number, unit) => (number, unit),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_suite_have_different_names() {
+    fn rows_of_a_suite_have_distinct_names() {
         for suite in SUITES {
             let mut names: Vec<_> = suite.rows.iter().map(|row| row.name).collect();
             names.sort_unstable();

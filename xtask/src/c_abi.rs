@@ -115,14 +115,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_recorded_description_has_no_path_of_a_machine() {
+    fn the_recorded_description_has_no_machine_specific_path() {
         let path = crate::workspace::source_root().join(RECORDED);
         let text = std::fs::read_to_string(path).expect("it is recorded");
         assert!(text.contains("path='functions.c'"));
     }
 
     #[test]
-    fn functions_get_bodies_and_types_stay() {
+    fn functions_get_bodies_and_types_stay_unchanged() {
         let header =
             "/* f(); */\ntypedef int (*call)(void);\nint a(int b,\n      int c);\nvoid d(void);\n";
         let wanted = "/* f(); */\ntypedef int (*call)(void);\nint a(int b,\n      int c) { __builtin_trap(); }\n\
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn every_function_of_the_header_gets_one() {
+    fn every_function_of_the_header_gets_a_body() {
         let path = crate::workspace::source_root().join(C_HEADER);
         let text = std::fs::read_to_string(path).expect("the header");
         let bodies = with_bodies(&text).matches("{ __builtin_trap(); }").count();

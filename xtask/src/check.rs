@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_belong_to_no_package_and_the_lock_file_to_all() {
+    fn documents_affect_no_package_and_the_lock_file_affects_all() {
         assert_eq!(chosen(&["docs/a.md", "README.md"]), [false; 3]);
         assert_eq!(chosen(&["docs/a.md", "Cargo.lock"]), [true; 3]);
     }

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_constant_that_is_not_listed_is_named_and_so_is_one_that_is_not_there() {
+    fn unlisted_and_missing_constants_are_named() {
         let place = "crates/delivery/src/loss.rs";
         let listed = check_listed(place, "const NEW: u32 = 1;\n");
         assert!(listed[0].contains("the constant NEW is not in"), "{listed:?}");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_choose_by_path_or_name() {
+    fn constants_are_selected_by_path_or_name() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let wishes = Wishes::parse(&words("--only loss.rs --only HOLD_NS")).unwrap();
         let chosen = behaviours().filter(|(file, name, _)| wishes.wants(file, name)).count();

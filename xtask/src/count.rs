@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_count_reads_as_documented() {
+    fn the_count_has_the_documented_format() {
         let count = Count { passed: 3, failed: 0, skipped: 1 };
         assert_eq!(count.to_string(), "3 passed, 0 failed, 1 skipped");
         assert_eq!(Count::parse("3 passed, 0 failed, 1 skipped"), Some(count));

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_that_are_named_are_run_and_otherwise_all() {
+    fn named_targets_run_and_all_run_by_default() {
         let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let known = owned(&["a", "b", "c"]);
         assert_eq!(chosen(known.clone(), &[]).expect("all"), known);

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_must_be_named_and_the_rest_has_defaults() {
+    fn the_root_is_mandatory_and_other_options_have_defaults() {
         let (destination, prefix) = ("/d".into(), "/usr/local".into());
         let expected = Options { destination, prefix, is_release: true };
         assert_eq!(parsed("--destdir /d"), Ok(expected));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_the_command_line_is_named() {
+    fn errors_name_the_wrong_argument() {
         refused("--destdir", "--destdir needs a folder");
         refused("--destdir /d --prefix", "--prefix needs a folder");
         refused("--destdir /d --verbose", "unknown option `--verbose`");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_which_nothing_can_be_written_is_named() {
+    fn the_error_names_an_unwritable_folder() {
         let file = std::env::temp_dir().join(format!("ethernot-tree-{}", std::process::id()));
         fs::write(&file, "").expect("a file");
         let tree = Tree::new(&file, Path::new("/usr")).expect("a tree");

@@ -363,7 +363,7 @@ other
     }
 
     #[test]
-    fn each_number_has_a_node_and_the_first_is_the_default() {
+    fn each_version_number_has_a_node_and_the_first_is_the_default() {
         let libraries = parse(LIST).unwrap();
         let entries = libraries[0].entries();
         assert!(entries.contains(", register_34@@PRIVATE_34\n"), "{entries}");
@@ -373,20 +373,20 @@ other
     }
 
     #[test]
-    fn a_function_that_is_exported_as_it_is_has_no_entry() {
+    fn a_function_exported_unchanged_has_no_entry() {
         let library = &parse(LIST).unwrap()[0];
         assert!(!library.entries().contains(", ethernot_null"));
         assert!(library.script().contains("OWN {\n  global:\n    ethernot_null;\n};\n"));
     }
 
     #[test]
-    fn a_line_that_means_nothing_is_named() {
+    fn the_error_names_an_invalid_line() {
         assert_eq!(parse("library a\nnode B\nname ? x\n"), Err("line 3: name ? x".into()));
         assert_eq!(parse("name\n"), Err("line 1: name".into()));
     }
 
     #[test]
-    fn the_list_of_this_repository_is_read() {
+    fn the_list_of_this_repository_is_parsed() {
         let text = std::fs::read_to_string(crate::workspace::source_root().join(NAMES)).unwrap();
         let libraries = parse(&text).unwrap();
         let files: Vec<_> = libraries.iter().map(|library| library.file.as_str()).collect();

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_and_the_library_itself_mean_different_functions_by_a_name() {
+    fn a_name_means_different_functions_in_programs_and_in_the_library() {
         let names = parse("# a comment\n\nput read\ninside socket\n").unwrap();
         let entries = entries(&names);
         assert!(entries.contains("\nread:\n    "), "{entries}");
@@ -127,12 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_means_nothing_is_named() {
+    fn the_error_names_an_invalid_line() {
         assert_eq!(parse("put a\nput\n"), Err("line 2: put".into()));
     }
 
     #[test]
-    fn the_list_of_this_repository_is_read() {
+    fn the_list_of_this_repository_is_parsed() {
         let text = std::fs::read_to_string(crate::workspace::source_root().join(NAMES)).unwrap();
         assert!(parse(&text).unwrap().len() > 30);
     }

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_in_the_command_line_is_named() {
+    fn errors_name_the_wrong_argument() {
         let parsed = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
             parse(&words)
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_of_the_package_has_what_debian_demands() {
+    fn the_package_header_has_the_fields_that_debian_requires() {
         let about = About {
             version: "1.2.3".into(),
             architecture: "amd64".into(),

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_that_is_not_there_is_not_found() {
+    fn a_missing_header_is_not_found() {
         assert!(has_header("stdio.h"));
         assert!(!has_header("rdma/no_such_header.h"));
     }

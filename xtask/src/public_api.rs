@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verdict_is_on_the_first_base_that_differs() {
+    fn the_verdict_is_about_the_first_base_that_differs() {
         let base = |name: &str, text: &str| (name.to_owned(), text.to_owned());
         let same = "struct a::S\n";
         let verdict_of = |bases: Vec<_>| verdict(&bases, same);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_public_api_is_listed_and_shown_and_its_errors_say_what_to_do() {
+    fn the_public_api_is_listed_and_shown_and_its_errors_have_remedies() {
         let found = Findings::of(&Workspace::load().unwrap()).unwrap();
         println!("figure: public items without an example: {}", found.without_example.len());
         println!("figure: errors without a remedy: {}", found.without_remedy.len());
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     #[ignore = "slow: run by `./x acceptance rust-api`; builds the documentation, and `./x test` builds it with warnings denied"]
-    fn links_of_the_documentation_lead_somewhere() {
+    fn links_of_the_documentation_resolve() {
         let output = Command::new(env!("CARGO"))
             .args(["rustdoc", "--package", CRATE, "--lib", "--", "-W", "rustdoc::all"])
             .output()

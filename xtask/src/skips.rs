@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_are_listed_below_the_reason_that_they_share() {
+    fn tests_are_listed_under_their_common_reason() {
         let mut skips = Skips::default();
         assert_eq!(skips.to_string(), "");
         skips.add("a", "skipped: needs root");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_cut() {
+    fn a_long_list_is_truncated() {
         let mut skips = Skips::default();
         for number in 0..20 {
             skips.add(&number.to_string(), "skipped: so");

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_says_skip_is_counted_as_skipped_once() {
+    fn a_test_that_prints_skipped_counts_as_skipped_once() {
         let (count, shown) = read(
             "running 2 tests\ntest a ... ok\ntest b ... ok\n\nsuccesses:\n\n\
              ---- a stdout ----\nskipped: needs root\nskipped: again\n\n\
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_run_is_listed_with_its_reason() {
+    fn skipped_tests_are_listed_with_their_reasons() {
         let mut reader = TestReader::default();
         let lines = "test a ... ok\ntest slow ... ignored, measures\nsuccesses:\n\n\
              ---- a stdout ----\nskipped: needs root\n\n";

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_counts_as_it_says_or_as_one_test() {
+    fn a_step_counts_its_reported_tests_or_one() {
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         let (count, _, shown) =
             of_step("step", lines("noise\n3 passed, 0 failed, 1 skipped\n"), true);

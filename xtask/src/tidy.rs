@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_repository_keeps_its_rules() {
+    fn this_repository_follows_its_rules() {
         let (violations, _) = check(&Workspace::load().unwrap()).unwrap();
         let listed: Vec<String> = violations.iter().map(ToString::to_string).collect();
         assert!(listed.is_empty(), "\n{}", listed.join("\n"));

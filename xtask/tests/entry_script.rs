@@ -157,7 +157,7 @@ fn ran_the_chores(log: &str) -> bool {
 }
 
 #[test]
-fn rust_comes_to_a_bare_machine_into_a_folder_of_its_own_and_is_announced() {
+fn the_script_announces_and_installs_rust_into_its_own_folder_on_a_bare_machine() {
     let machine = Machine::bare("bare");
     let output = machine.x(false);
     let log = machine.log();
@@ -172,7 +172,7 @@ fn rust_comes_to_a_bare_machine_into_a_folder_of_its_own_and_is_announced() {
 }
 
 #[test]
-fn rust_that_was_brought_is_found_again_without_a_download() {
+fn an_installed_rust_is_reused_without_a_download() {
     let machine = Machine::bare("again");
     assert!(machine.x(false).status.success());
     machine.log();
@@ -183,7 +183,7 @@ fn rust_that_was_brought_is_found_again_without_a_download() {
 }
 
 #[test]
-fn rust_that_was_brought_and_is_too_old_now_is_made_newer() {
+fn an_installed_rust_that_is_too_old_is_updated() {
     let machine = Machine::bare("aged");
     machine.program("spare/rustup-init", &bring("1.60.0"));
     assert!(!machine.x(false).status.success());
@@ -198,7 +198,7 @@ fn rust_that_was_brought_and_is_too_old_now_is_made_newer() {
 }
 
 #[test]
-fn nothing_is_installed_when_that_is_refused_and_one_command_is_printed() {
+fn refusing_the_installation_prints_one_command_and_installs_nothing() {
     let machine = Machine::bare("refused");
     let output = machine.x(true);
     assert!(!output.status.success());
@@ -213,7 +213,7 @@ fn nothing_is_installed_when_that_is_refused_and_one_command_is_printed() {
 }
 
 #[test]
-fn rust_that_is_new_enough_is_used_as_it_is() {
+fn a_system_rust_that_is_new_enough_is_used() {
     let machine = Machine::bare("ready");
     machine.rust(NEW);
     assert!(machine.x(false).status.success());
@@ -223,7 +223,7 @@ fn rust_that_is_new_enough_is_used_as_it_is() {
 }
 
 #[test]
-fn rust_of_the_account_that_is_too_old_is_left_as_it_is() {
+fn an_account_rust_that_is_too_old_is_left_unchanged() {
     let machine = Machine::bare("old");
     machine.rust("1.63.0");
     machine.program("bin/rustup", &bring(NEW));
@@ -235,7 +235,7 @@ fn rust_of_the_account_that_is_too_old_is_left_as_it_is() {
 }
 
 #[test]
-fn rustup_of_the_distribution_comes_before_a_download() {
+fn the_rustup_of_the_distribution_is_preferred_to_a_download() {
     let machine = Machine::bare("packaged");
     machine.offer("rustup", "1.27.1");
     machine.program("spare/rustup", &bring(NEW));
@@ -270,7 +270,7 @@ fn only_releases(sum: &str) -> String {
 }
 
 #[test]
-fn where_the_script_cannot_be_had_the_installer_is_fetched_itself() {
+fn the_installer_is_downloaded_if_the_script_is_unavailable() {
     let machine = Machine::bare("behind-a-proxy");
     machine.spare_curl(&only_releases(
         "sum=$(sha256sum \"$SPARE/rustup-init\"); printf %s \"${sum%% *}\"",
@@ -282,7 +282,7 @@ fn where_the_script_cannot_be_had_the_installer_is_fetched_itself() {
 }
 
 #[test]
-fn an_installer_that_is_not_the_published_one_is_not_run() {
+fn an_installer_with_another_checksum_is_not_run() {
     let machine = Machine::bare("forged");
     machine.spare_curl(&only_releases("echo 0123"));
     let output = machine.x(false);
@@ -293,7 +293,7 @@ fn an_installer_that_is_not_the_published_one_is_not_run() {
 }
 
 #[test]
-fn programs_that_tests_run_come_in_one_go_and_one_that_is_nowhere_keeps_no_other_away() {
+fn test_programs_are_installed_in_one_step_and_a_missing_one_does_not_stop_the_others() {
     let machine = Machine::bare("programs");
     machine.rust(NEW);
     assert!(machine.x_with("test", false).status.success());

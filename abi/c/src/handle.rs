@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_stands_for_its_object_until_it_is_freed() {
+    fn a_handle_refers_to_its_object_until_it_is_freed() {
         let table = Table::new(7, "a number");
         let handles = [1, 2, 3].map(|number| table.add::<u8>(number).expect("there is room"));
         assert_eq!(table.get(handles[1]).ok().as_deref(), Some(&2));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_of_other_kinds_and_no_handles_are_errors() {
+    fn handles_of_other_kinds_and_invalid_handles_are_errors() {
         let (table, other) = (Table::new(1, "a number"), Table::new(2, "another"));
         let handle: *mut u8 = other.add(1).expect("there is room");
         let wild = std::ptr::without_provenance::<u8>(usize::MAX);

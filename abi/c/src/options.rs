@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_earlier_versions_leave_what_they_do_not_know_at_zero() {
+    fn fields_unknown_to_earlier_programs_are_zero() {
         for size in [0, 16] {
             // The third word is outside the program's structure.
             assert_eq!(known_of(&[size, 7, 9]), Ok((7, 0)));
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_later_versions_may_set_only_what_is_known() {
+    fn programs_of_later_versions_may_set_only_known_fields() {
         assert_eq!(known_of(&[40, 7, 9, 0, 0]), Ok((7, 9)));
         let refused = known_of(&[40, 7, 9, 0, 1]).expect_err("it is not known");
         assert!(refused.contains("install"), "{refused}");
     }
 
     #[test]
-    fn a_size_that_no_version_has_is_an_error() {
+    fn an_unknown_structure_size_is_an_error() {
         let refused = known_of(&[8, 7, 9]).expect_err("it is too small");
         assert!(refused.contains("size 8 of now"), "{refused}");
         let refused = known_of(&[u64::MAX, 7, 9]).expect_err("it was never set");

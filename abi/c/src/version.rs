@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_that_of_the_crate() {
+    fn the_version_equals_that_of_the_crate() {
         let parts = [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR")];
         let [major, minor] = parts.map(|part| part.parse::<u32>().expect("a number"));
         let patch: u32 = env!("CARGO_PKG_VERSION_PATCH").parse().expect("a number");

@@ -13,7 +13,7 @@ const HEADER: &str = include_str!("../include/ethernot.h");
 
 /// Compares the functions that the sources export with those of the header.
 #[test]
-fn the_header_has_every_function_of_the_library_and_no_other() {
+fn the_header_declares_exactly_the_functions_of_the_library() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut exported = BTreeSet::new();
     for file in fs::read_dir(sources).expect("the sources").flatten() {
@@ -38,7 +38,7 @@ fn the_header_has_every_function_of_the_library_and_no_other() {
 /// Runs the program in `CBINDGEN`, or the installed `cbindgen`. The version must be at least 0.29,
 /// because older versions do not parse this edition of Rust.
 #[test]
-fn the_header_is_what_cbindgen_makes_of_the_library() {
+fn the_header_equals_the_output_of_cbindgen() {
     let program = std::env::var("CBINDGEN").unwrap_or_else(|_| "cbindgen".into());
     let version = Command::new(&program).arg("--version").output();
     let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -69,7 +69,7 @@ fn named_in_comments() -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn every_name_that_a_comment_names_is_there() {
+fn every_name_in_a_comment_exists() {
     let names = named_in_comments();
     assert!(names.contains("ETHERNOT_WAITING_SPIN_FOR") && names.contains("ethernot_waiting"));
     let mut program = String::from("#include <ethernot.h>\nint main(void) {\n");
@@ -90,7 +90,7 @@ fn every_name_that_a_comment_names_is_there() {
 }
 
 #[test]
-fn compilers_of_c11_and_cpp17_take_the_header_without_a_warning() {
+fn the_header_compiles_as_c11_and_cpp17_without_warnings() {
     let header = concat!(env!("CARGO_MANIFEST_DIR"), "/include/ethernot.h");
     let strict = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"];
     for (compiler, language, standard) in [("cc", "c", "-std=c11"), ("c++", "c++", "-std=c++17")] {

@@ -146,7 +146,7 @@ fn null_is_an_error_everywhere() {
 }
 
 #[test]
-fn handles_that_were_freed_or_are_of_another_kind_are_errors() {
+fn freed_handles_and_handles_of_another_kind_are_errors() {
     let endpoint = endpoint();
     let memory = memory(endpoint, 64);
     assert_eq!(ethernot_endpoint_drive(memory.cast()), Result::BadHandle);
@@ -158,7 +158,7 @@ fn handles_that_were_freed_or_are_of_another_kind_are_errors() {
 }
 
 #[test]
-fn an_operation_from_start_to_end_and_what_may_not_be_asked_of_it() {
+fn invalid_calls_during_the_life_of_an_operation_fail() {
     let (server, client) = (endpoint(), endpoint());
     let (target, source) = (memory(server, 64), memory(client, 64));
     let (accepted, connected) = connect(server, client);
@@ -235,7 +235,7 @@ unsafe fn echo(connection: usize, memory: usize, count: u32) {
 }
 
 #[test]
-fn threads_that_share_a_connection_get_their_own_answers() {
+fn threads_sharing_a_connection_get_their_own_answers() {
     const EACH: u32 = 500;
     let (server, client) = (endpoint(), endpoint());
     let [inbox, answers] =
@@ -280,7 +280,7 @@ fn threads_that_share_a_connection_get_their_own_answers() {
 }
 
 #[test]
-fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
+fn invalid_calls_during_the_life_of_a_receive_fail() {
     let (server, client) = (endpoint(), endpoint());
     let inbox = memory_for(server, 64, ETHERNOT_LOCAL_WRITE);
     let (accepted, connected) = connect(server, client);
@@ -348,7 +348,7 @@ fn address_of(endpoint: *mut Endpoint) -> [std::ffi::c_char; 64] {
 }
 
 #[test]
-fn attempts_are_tested_and_waited_for_and_return_their_outcome_once() {
+fn an_attempt_can_be_tested_and_awaited_and_returns_its_outcome_once() {
     let (server, client) = (endpoint(), endpoint());
     let address = address_of(server);
     let mut listener = null_mut();
@@ -396,7 +396,7 @@ fn attempts_are_tested_and_waited_for_and_return_their_outcome_once() {
 }
 
 #[test]
-fn one_call_waits_for_things_of_every_kind() {
+fn one_call_waits_for_objects_of_every_kind() {
     let (server, client) = (endpoint(), endpoint());
     let inbox = memory_for(server, 64, ETHERNOT_LOCAL_WRITE | ETHERNOT_REMOTE_WRITE);
     let (accepted, connected) = connect(server, client);
@@ -477,7 +477,7 @@ fn one_call_waits_for_things_of_every_kind() {
 }
 
 #[test]
-fn memory_of_the_library_is_freed_when_nothing_uses_it_and_that_of_the_program_at_once() {
+fn library_memory_is_freed_when_unused_and_program_memory_at_once() {
     let (server, client) = (endpoint(), endpoint());
     let mut own = [0_u8; 8];
     let (mut kept, mut given_up) = (null_mut(), null_mut());
@@ -523,7 +523,7 @@ fn memory_of_the_library_is_freed_when_nothing_uses_it_and_that_of_the_program_a
 }
 
 #[test]
-fn memory_of_the_program_is_registered_where_it_lies() {
+fn program_memory_is_registered_in_place() {
     let endpoint = endpoint();
     let mut mine = [7_u64; 8];
     let (mut memory, mut data, mut length) = (null_mut(), null_mut(), 0);

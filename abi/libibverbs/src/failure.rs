@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_error_of_the_call_and_ends_nothing_else() {
+    fn a_panic_is_an_error_of_its_call_only() {
         assert_eq!(code("test", || panic!("on purpose")), libc::EIO);
         assert_eq!(errno(), libc::EIO);
         assert_eq!(number("test", || panic!("on purpose")), -1);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_a_result_and_in_errno() {
+    fn an_error_is_returned_and_stored_in_errno() {
         assert_eq!(code("test", || Err(Error::Busy("x".into()))), libc::EBUSY);
         assert_eq!(errno(), libc::EBUSY);
         assert_eq!(number("test", || Err(Error::Again)), -1);

@@ -478,7 +478,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_together_are_the_rate_or_a_little_less() {
+    fn the_lanes_together_give_the_rate_or_slightly_less() {
         for (rate, lanes) in [
             (1_000_000_000, (1, 1)),
             (10_000_000_000, (1, 4)),
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_of_sizes_are_the_inverse_of_sizes() {
+    fn mtu_codes_are_the_inverse_of_mtu_sizes() {
         for code in 1..=5 {
             assert_eq!(mtu_bytes(code).map(mtu_code), Some(code));
         }

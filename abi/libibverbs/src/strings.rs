@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_numbers_are_called_unknown() {
+    fn unknown_numbers_have_the_name_unknown() {
         // SAFETY: each pointer refers to a static text that ends with a zero.
         let text = |pointer| unsafe { CStr::from_ptr(pointer) };
         assert_eq!(text(ibv_wc_status_str(5)), c"Work Request Flushed Error");

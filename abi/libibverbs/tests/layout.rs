@@ -33,7 +33,7 @@ macro_rules! layouts {
 /// headers of 2022. The test takes the additional bytes of two of them into account. For the third,
 /// another test compares the offsets from the end.
 #[test]
-fn structures_are_laid_out_as_programs_have_them() {
+fn structures_have_the_layout_that_programs_use() {
     if !Path::new(HEADER).exists() {
         println!("skipped: {HEADER} is not installed");
         return;
@@ -56,7 +56,7 @@ fn structures_are_laid_out_as_programs_have_them() {
 }
 
 #[test]
-fn structures_of_the_connection_manager_are_laid_out_as_programs_have_them() {
+fn connection_manager_structures_have_the_layout_that_programs_use() {
     if !Path::new(MANAGER_HEADER).exists() {
         println!("skipped: {MANAGER_HEADER} is not installed");
         return;
@@ -76,7 +76,7 @@ fn structures_of_the_connection_manager_are_laid_out_as_programs_have_them() {
 
 /// Programs locate an operation by its distance from the end of the structure.
 #[test]
-fn operations_stand_at_their_distance_from_the_context() {
+fn operations_have_their_fixed_offset_from_the_context() {
     if !Path::new(HEADER).exists() {
         println!("skipped: {HEADER} is not installed");
         return;

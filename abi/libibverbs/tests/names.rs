@@ -31,7 +31,7 @@ fn no_name_of_the_systems_libraries_is_missing() {
 
 /// Every exported symbol must have a version. Internal symbols must be hidden.
 #[test]
-fn nothing_is_exported_that_has_no_version() {
+fn every_exported_symbol_has_a_version() {
     for (library, expected) in [
         ("libibverbs.so.1", "ibv_create_comp_cntr@IBVERBS_1.18"),
         ("libibverbs.so.1", "verbs_register_driver_59@IBVERBS_PRIVATE_59"),

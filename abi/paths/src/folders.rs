@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_is_returned_once() {
+    fn each_folder_entry_is_returned_once() {
         let mut walk = Walk::new();
         walk.text.push(b"ledge0\n-abi_version\n");
         let mut folder = Folder::at(&walk);

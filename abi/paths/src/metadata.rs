@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_may_be_read_and_written_and_the_rest_only_read() {
+    fn devices_are_readable_and_writable_and_other_files_read_only() {
         let rights = |standing| mode(standing) & 0o777;
         assert_eq!(rights(Standing::Device), 0o666);
         assert_eq!(rights(Standing::File), 0o444);

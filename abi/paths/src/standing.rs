@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_of_rdma_devices_are_asked_for() {
+    fn only_paths_of_rdma_devices_are_intercepted() {
         // SAFETY: the paths end with a zero byte.
         let is_ours = |path: &CStr| unsafe { may_be_ours(path.as_ptr()) };
         for path in [c"/sys/class/infiniband", c"/sys/class/infiniband_mad/x", c"/dev/infiniband/"]

@@ -52,7 +52,7 @@ unsafe extern "C" fn device(
 }
 
 #[test]
-fn a_file_is_read_and_not_written() {
+fn a_file_is_readable_but_not_writable() {
     answer_by(device);
     assert_eq!(fs::read_to_string(GUID).expect("it is there"), "0123:4567:89ab:cdef\n");
     assert_eq!(fs::metadata(GUID).expect("it is there").len(), 20);
@@ -64,7 +64,7 @@ fn a_file_is_read_and_not_written() {
 }
 
 #[test]
-fn a_stream_is_read_like_a_descriptor() {
+fn a_stream_reads_the_same_bytes_as_a_descriptor() {
     answer_by(device);
     let path = CString::new(GUID).expect("no zero in it");
     let mut line = [0; 64];
@@ -118,7 +118,7 @@ fn folders_are_listed() {
 }
 
 #[test]
-fn links_and_parent_folders_are_those_of_the_file_system() {
+fn links_and_parent_folders_resolve_as_in_the_file_system() {
     answer_by(device);
     let there = Path::new(FOLDER);
     assert_eq!(fs::canonicalize(format!("{LINK}/")).expect("it is there"), there);
@@ -252,7 +252,7 @@ fn devices_are_reported_by_netlink() {
 }
 
 #[test]
-fn nothing_has_extended_attributes() {
+fn files_have_no_extended_attributes() {
     answer_by(device);
     let path = CString::new(LINK).expect("no zero in it");
     let mut value = [0_u8; 8];
@@ -311,7 +311,7 @@ fn a_folder_is_scanned_with_a_filter_and_in_order() {
 }
 
 #[test]
-fn every_other_path_is_the_hosts() {
+fn every_other_path_reaches_the_host() {
     answer_by(device);
     assert!(fs::read_to_string("/proc/self/status").is_ok());
     assert!(fs::read_dir("/proc/self/fd").is_ok_and(|mut entries| entries.next().is_some()));

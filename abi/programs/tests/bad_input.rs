@@ -6,7 +6,7 @@ use std::path::Path;
 use programs::{Network, Program, Side, build_client};
 
 #[test]
-fn wrong_calls_and_wrong_work_fail_as_verbs_says() {
+fn wrong_calls_and_wrong_work_fail_as_verbs_specifies() {
     let Some(client) = build_client("bad") else { return };
     let client = client.display().to_string();
     let network = Network::Loopback;
@@ -22,7 +22,7 @@ fn wrong_calls_and_wrong_work_fail_as_verbs_says() {
 }
 
 #[test]
-fn wrong_calls_are_refused_and_end_no_program() {
+fn wrong_calls_are_refused_and_crash_no_program() {
     let Some(client) = build_client("wrong_calls") else { return };
     let client = client.display().to_string();
     let ended = Program::new(&client, "").run(&Network::Loopback, Side::Server);
@@ -31,7 +31,7 @@ fn wrong_calls_are_refused_and_end_no_program() {
 
 /// If a program uses more than it requested, it fails on a strict device, as on an adapter.
 #[test]
-fn a_strict_device_gives_exactly_what_was_asked_for() {
+fn a_strict_device_grants_exactly_the_requested_sizes() {
     let Some(client) = build_client("strict") else { return };
     let client = client.display().to_string();
     for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
@@ -44,7 +44,7 @@ fn a_strict_device_gives_exactly_what_was_asked_for() {
 }
 
 #[test]
-fn calls_that_wait_are_ended_by_signals() {
+fn signals_end_blocking_calls() {
     let Some(client) = build_client("interrupted") else { return };
     let client = Program::new(&client.display().to_string(), "");
     let ended = client.run(&Network::Loopback, Side::Client);
@@ -53,7 +53,7 @@ fn calls_that_wait_are_ended_by_signals() {
 
 /// `ibv_modify_qp` ignores attributes that are not in its mask.
 #[test]
-fn attributes_that_are_not_named_may_be_uninitialised() {
+fn attributes_outside_the_mask_may_be_uninitialised() {
     let Some(client) = build_client("uninitialised") else { return };
     if !Path::new("/usr/bin/valgrind").exists() {
         return println!("skipped: valgrind is not installed (Debian's package valgrind)");

@@ -31,7 +31,7 @@ fn report(words: &str) -> Option<Report> {
 }
 
 #[test]
-fn bench_verbs_measures_the_device_and_tcp_and_names_what_is_missing() {
+fn bench_verbs_measures_the_device_and_tcp_and_names_missing_programs() {
     let words = "--quick --tests bandwidth,latency --device edge0,mlx5_0 --runs 2 --seconds 0.01 \
                  --operations write,send,read --sizes 1,64K --windows 3";
     let Some(report) = report(words) else { return };
@@ -53,7 +53,7 @@ fn bench_verbs_measures_the_device_and_tcp_and_names_what_is_missing() {
 }
 
 #[test]
-fn a_device_without_a_test_leaves_tcp_to_be_measured() {
+fn tcp_is_measured_even_if_the_device_lacks_a_test() {
     let words = "--quick --tests latency,availability,registration --device mlx5_0 --runs 2 \
                  --seconds 0.01 --sizes 8";
     let Some(report) = report(words) else { return };
@@ -95,7 +95,7 @@ fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
 /// the command must kill more than one process group.
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
-fn an_interrupted_bench_verbs_leaves_no_rank_of_mpi() {
+fn an_interrupted_bench_verbs_leaves_no_mpi_rank() {
     if !are_installed(&["mpirun.openmpi", "mpicc.openmpi"]) {
         return;
     }
@@ -186,7 +186,7 @@ fn registration_has_costs_of_sizes_kinds_regions_and_threads() {
 
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
-fn mpi_is_measured_over_the_device_and_over_its_own_tcp() {
+fn mpi_is_measured_over_the_device_and_over_tcp() {
     let words = "--quick --tests mpi --runs 1 --seconds 0.1 --sizes 64K --windows 4";
     let Some(report) = report(words) else { return };
     let names: Vec<_> = report.points.iter().map(|point| point.name.as_str()).collect();

@@ -42,7 +42,7 @@ fn document(ended: &Finished) -> Value {
 }
 
 #[test]
-fn every_byte_is_as_it_was_sent_by_both_methods_over_both_carriers() {
+fn every_byte_arrives_unchanged_by_both_methods_over_both_carriers() {
     let Some(program) = built() else { return };
     for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
         for (over, port) in CARRIERS.into_iter().zip([22_420, 22_421]) {
@@ -110,7 +110,7 @@ fn the_times_of_a_cpu_are_accounted() {
 }
 
 #[test]
-fn data_are_right_and_nothing_stalls_under_loss() {
+fn data_arrive_unchanged_without_stalls_under_loss() {
     let Some(program) = built() else { return };
     let lossy =
         |words: &str| Program::new(&program, words).variable("ETHERNOT_FAULTS", "loss=0.01");
@@ -129,7 +129,7 @@ fn data_are_right_and_nothing_stalls_under_loss() {
 }
 
 #[test]
-fn a_wrong_command_line_is_refused_with_the_value_and_what_helps() {
+fn a_wrong_command_line_is_refused_with_the_value_and_a_remedy() {
     let Some(program) = built() else { return };
     let cases = [
         ("--sizes 0 127.0.0.1", "--sizes 0: a whole number from 1"),
@@ -155,7 +155,7 @@ fn a_wrong_command_line_is_refused_with_the_value_and_what_helps() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn the_error_names_a_missing_server() {
     let Some(program) = built() else { return };
     for over in CARRIERS {
         let ended = ask(&program, 22_425, &format!("--over {over}"), &Network::Loopback);
@@ -165,7 +165,7 @@ fn a_server_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_peer_that_dies_is_noticed() {
+fn a_peer_that_dies_is_detected() {
     let Some(program) = built() else { return };
     for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
         for (over, port) in CARRIERS.into_iter().zip([22_426, 22_427]) {
@@ -186,7 +186,7 @@ fn a_peer_that_dies_is_noticed() {
 }
 
 #[test]
-fn a_server_that_keeps_serving_outlives_a_client_that_dies() {
+fn a_persistent_server_outlives_a_client_that_dies() {
     let Some(program) = built() else { return };
     for (over, port) in CARRIERS.into_iter().zip([22_428, 22_429]) {
         let network = Network::Loopback;

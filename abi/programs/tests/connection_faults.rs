@@ -110,7 +110,7 @@ fn programs_get_errors_for_wrong_calls_and_for_peers_that_refuse_or_die() {
 
 #[test]
 #[ignore = "slow: run by `./x acceptance frameworks`; takes a minute"]
-fn connecting_without_an_answer_fails_after_a_minute() {
+fn connecting_to_a_silent_host_fails_after_a_minute() {
     let Some(client) = build_client("bad_manager") else { return };
     run_cases(&client.display().to_string(), &[SLOW]);
 }

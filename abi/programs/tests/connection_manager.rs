@@ -70,7 +70,7 @@ fn cmtime() {
 }
 
 #[test]
-fn rdma_client_and_server_wait_for_everything() {
+fn rdma_client_and_server_complete_with_every_way_to_wait() {
     let programs = ["rdma_server", "rdma_client"];
     runs(23_040, programs, "-p PORT", "-s ADDRESS -p PORT", Ends::ByItself);
 }
@@ -108,7 +108,7 @@ fn requests_without_a_listener_are_rejected() {
 }
 
 #[test]
-fn a_port_is_one_process_alone() {
+fn a_port_belongs_to_one_process() {
     if !are_installed(&["rping"]) {
         return;
     }
@@ -179,7 +179,7 @@ fn idle(network: &Network, port: u16) -> Option<[Running; 2]> {
 }
 
 #[test]
-fn a_connected_program_learns_that_its_idle_peer_was_killed() {
+fn a_connected_program_detects_that_its_idle_peer_was_killed() {
     for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
         let Some([mut server, idle]) = idle(&network, 23_110) else { return };
         idle.signal("KILL");
@@ -235,7 +235,7 @@ fn a_thousand_connections_of_cmtime() {
 }
 
 #[test]
-fn a_connected_program_learns_that_its_peer_was_killed() {
+fn a_connected_program_detects_that_its_peer_was_killed() {
     if !are_installed(&["rping"]) {
         return;
     }

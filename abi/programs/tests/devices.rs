@@ -36,7 +36,7 @@ fn a_device_reports_all_its_attributes() {
 }
 
 #[test]
-fn events_of_a_device_are_watched_until_somebody_has_seen_enough() {
+fn events_of_a_device_are_watched_until_interrupted() {
     if !are_installed(&["ibv_asyncwatch"]) {
         return;
     }

@@ -31,7 +31,7 @@ fn networks() -> impl Iterator<Item = Network> {
 }
 
 #[test]
-fn memory_is_written_and_read() {
+fn fio_writes_and_reads_memory() {
     if !are_installed(&["fio"]) {
         return;
     }
@@ -49,7 +49,7 @@ fn memory_is_written_and_read() {
 }
 
 #[test]
-fn messages_are_verified() {
+fn fio_verifies_messages() {
     if !are_installed(&["fio"]) {
         return;
     }

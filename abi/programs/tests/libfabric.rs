@@ -28,7 +28,7 @@ fn the_device_comes_first_of_all_providers() {
 }
 
 #[test]
-fn ping_pong_of_all_sizes_between_hosts_and_on_one() {
+fn ping_pongs_of_all_sizes_pass_between_hosts_and_on_one_host() {
     if !are_installed(&["fi_pingpong"]) {
         return;
     }
@@ -44,7 +44,7 @@ fn ping_pong_of_all_sizes_between_hosts_and_on_one() {
 }
 
 #[test]
-fn endpoints_close_that_share_a_queue_of_receives() {
+fn endpoints_sharing_a_receive_queue_close() {
     if !are_installed(&["fi_pingpong"]) {
         return;
     }

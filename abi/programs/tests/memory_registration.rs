@@ -34,7 +34,7 @@ fn document(ended: &Finished) -> Value {
 }
 
 #[test]
-fn every_byte_is_moved_right_and_every_quantity_is_printed() {
+fn every_byte_arrives_unchanged_and_every_quantity_is_printed() {
     let Some(program) = built() else { return };
     for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
         let words = "--sizes 1,4K,100001,20M --memory fresh,touched,file,shared --threads 1,2 \
@@ -62,7 +62,7 @@ fn every_byte_is_moved_right_and_every_quantity_is_printed() {
 }
 
 #[test]
-fn steps_are_the_pages_up_to_64_kib() {
+fn steps_cover_the_pages_up_to_64_kib() {
     let Some(program) = built() else { return };
     let ended = run(&program, "--steps --iterations 1 --json", &Network::Loopback);
     let document = document(&ended);
@@ -73,7 +73,7 @@ fn steps_are_the_pages_up_to_64_kib() {
 }
 
 #[test]
-fn a_wrong_command_line_is_refused_with_the_value_and_what_helps() {
+fn a_wrong_command_line_is_refused_with_the_value_and_a_remedy() {
     let Some(program) = built() else { return };
     let cases = [
         ("--sizes 0", "--sizes 0: a whole number from 1"),
@@ -104,7 +104,7 @@ fn an_address_without_a_device_is_named() {
 }
 
 #[test]
-fn more_regions_than_the_device_has_are_refused_or_kept() {
+fn more_regions_than_the_device_supports_are_refused_or_reused() {
     let Some(program) = built() else { return };
     let ended = run(&program, "--alive 20000 --sizes 4K --iterations 1", &Network::Loopback);
     assert!(!ended.is_late, "{ended}");
@@ -114,7 +114,7 @@ fn more_regions_than_the_device_has_are_refused_or_kept() {
 /// The program cannot get memory in two cases: the folder for its file does not exist, or the
 /// kernel has no reserved huge pages.
 #[test]
-fn memory_that_cannot_be_had_is_refused_with_what_helps() {
+fn memory_that_cannot_be_allocated_is_refused_with_a_remedy() {
     let Some(program) = built() else { return };
     let no_folder = Program::new(&program, "--memory file --sizes 4K --iterations 1")
         .variable("TMPDIR", "/nonexistent")

@@ -34,7 +34,7 @@ fn document(ended: &Finished) -> Value {
 }
 
 #[test]
-fn every_byte_that_mpi_perf_moves_is_as_it_was_sent() {
+fn every_byte_that_mpi_perf_moves_arrives_unchanged() {
     for test in ["bandwidth", "both-ways", "latency"] {
         let shapes = if test == "latency" { "" } else { "--window 1,7" };
         let words = format!(

@@ -40,14 +40,14 @@ fn of_debian() -> Option<Mpi> {
 }
 
 #[test]
-fn results_over_ucx_are_those_over_tcp() {
+fn results_over_ucx_equal_those_over_tcp() {
     if let Some(mpi) = over_ucx() {
         mpi.expect_same_as_over_tcp(&["all"], "inter-node cfg#1 tag(rc_verbs/edge0:1)", true);
     }
 }
 
 #[test]
-fn results_over_libfabric_are_those_over_tcp() {
+fn results_over_libfabric_equal_those_over_tcp() {
     let us = "-genv MPIR_CVAR_CH4_NETMOD ofi -genv FI_PROVIDER verbs;ofi_rxm";
     if let Some(mpi) = of_wheel(us) {
         mpi.expect_same_as_over_tcp(&["all"], "", true);
@@ -55,7 +55,7 @@ fn results_over_libfabric_are_those_over_tcp() {
 }
 
 #[test]
-fn results_of_debians_are_those_over_tcp() {
+fn results_of_the_debian_mpich_equal_those_over_tcp() {
     if let Some(mpi) = of_debian() {
         mpi.expect_same_as_over_tcp(&["all"], "tag(rc_verbs/edge0:1)", true);
     }

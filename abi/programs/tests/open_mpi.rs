@@ -34,7 +34,7 @@ const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.05";
 const TURNS: usize = 5;
 
 #[test]
-fn results_of_two_and_four_ranks_are_those_over_tcp() {
+fn results_of_two_and_four_ranks_equal_those_over_tcp() {
     if let Some(mpi) = open_mpi() {
         mpi.expect_same_as_over_tcp(&["all"], FOUND, true);
     }
@@ -44,7 +44,7 @@ fn results_of_two_and_four_ranks_are_those_over_tcp() {
 /// one-sided operations of Open MPI crash even without the library. The option `osc pt2pt` avoids
 /// this.
 #[test]
-fn ranks_of_one_host_end_well() {
+fn ranks_on_one_host_end_successfully() {
     let (Some(_), Some(hosts)) = (open_mpi(), Hosts::two()) else { return };
     let client = build_mpi_client("mpicc.openmpi".as_ref(), "openmpi", "mpi_results");
     let Some(client) = client else { return };

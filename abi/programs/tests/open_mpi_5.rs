@@ -15,7 +15,7 @@ fn open_mpi(us: &str) -> Option<Mpi> {
 }
 
 #[test]
-fn results_over_ucx_are_those_over_tcp() {
+fn results_over_ucx_equal_those_over_tcp() {
     // On all kinds of devices except one, a strong fence of UCX reads memory of the peer with a key
     // that UCX itself has marked as invalid. This read fails. A weak fence does not read.
     let us = "--mca pml ucx --mca osc ucx -x UCX_FENCE_MODE=weak -x UCX_LOG_LEVEL=info";
@@ -26,7 +26,7 @@ fn results_over_ucx_are_those_over_tcp() {
 
 #[test]
 #[ignore = "slow: run by hand, with --ignored; one run of ten ends with a fault inside the libfabric of the wheel (2.5.1) in MPI_Finalize"]
-fn results_over_libfabric_are_those_over_tcp() {
+fn results_over_libfabric_equal_those_over_tcp() {
     let Some(mpi) = open_mpi("--mca pml cm --mca mtl_base_verbose 100 --mca btl ^ofi") else {
         return;
     };

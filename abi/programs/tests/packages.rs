@@ -58,7 +58,7 @@ const PARTS: [&str; 12] = [
 const VERBS_PROGRAMS: [&str; 3] = ["bin/iwarp-perf", "bin/comb", "bin/memory-registration"];
 
 #[test]
-fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
+fn installed_programs_run_on_a_host_without_other_packages() {
     if !are_installed(&PROGRAMS) {
         return;
     }
@@ -151,7 +151,7 @@ fn the_package_leaves_no_trace_and_the_tarball_runs_anywhere() {
 }
 
 #[test]
-fn a_write_without_rights_fails_at_once() {
+fn an_installation_without_write_permission_fails_at_once() {
     let Some(root) = CleanRoot::with("refusal", &[]) else { return };
     fs::write(root.path("file"), "").expect("a file");
     let place = root.path("file").display().to_string();

@@ -76,7 +76,7 @@ fn runs(name: &str, port: u16, kinds: &[&str]) {
 }
 
 #[test]
-fn every_byte_that_iwarp_perf_moves_is_as_it_was_sent() {
+fn every_byte_that_iwarp_perf_moves_arrives_unchanged() {
     let kinds = [
         "--operation write",
         "--operation write --events",
@@ -89,12 +89,12 @@ fn every_byte_that_iwarp_perf_moves_is_as_it_was_sent() {
 }
 
 #[test]
-fn every_byte_that_tcp_perf_moves_is_as_it_was_sent() {
+fn every_byte_that_tcp_perf_moves_arrives_unchanged() {
     runs("tcp-perf", 22_401, &["", "--events"]);
 }
 
 #[test]
-fn data_are_right_and_nothing_stalls_under_loss() {
+fn data_arrive_unchanged_without_stalls_under_loss() {
     println!("{} measurements", under_loss());
 }
 
@@ -122,7 +122,7 @@ fn under_loss() -> usize {
 }
 
 #[test]
-fn a_wrong_command_line_is_refused_with_the_value_and_what_helps() {
+fn a_wrong_command_line_is_refused_with_the_value_and_a_remedy() {
     let cases = [
         ("--sizes 0 127.0.0.1", "--sizes 0: a whole number from 1"),
         ("--sizes 8,x 127.0.0.1", "--sizes x: a whole number"),
@@ -148,7 +148,7 @@ fn a_wrong_command_line_is_refused_with_the_value_and_what_helps() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn the_error_names_a_missing_server() {
     for program in ["iwarp-perf", "tcp-perf"].into_iter().filter_map(built) {
         let ended = ask(&program, 22_403, "--runs 1", &Network::Loopback);
         assert!(!ended.is_success() && !ended.is_late, "{ended}");
@@ -169,7 +169,7 @@ fn a_window_larger_than_the_queue_is_refused() {
 /// If one side dies during a measurement, the other side ends. A server that has the option to
 /// serve several clients does not end, but serves the next client.
 #[test]
-fn a_peer_that_dies_is_noticed() {
+fn a_peer_that_dies_is_detected() {
     for (program, port) in [("iwarp-perf", 22_405), ("tcp-perf", 22_406)] {
         let Some(program) = built(program) else { continue };
         for network in networks() {
@@ -192,7 +192,7 @@ fn a_peer_that_dies_is_noticed() {
 /// A stopped process keeps its connection and answers nothing.
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
-fn a_peer_that_is_silent_for_20_s_is_given_up() {
+fn a_peer_that_is_silent_for_20_s_ends_the_run() {
     let ends = |program: &str, port: u16| {
         let words = format!("--port {port} --sizes 64K --window 8 --seconds 60 --runs 1");
         let client = Program::new(program, &words).argument(&"127.0.0.1");
@@ -215,7 +215,7 @@ fn a_peer_that_is_silent_for_20_s_is_given_up() {
 
 /// A stranger connects to the port, sends arbitrary bytes and disconnects, like a port scanner.
 #[test]
-fn bytes_of_strangers_end_no_server_that_keeps_serving() {
+fn foreign_bytes_do_not_stop_a_persistent_server() {
     let Some(program) = built("tcp-perf") else { return };
     let port = 22_416;
     let server = serve(&program, port, "--keep", &Network::Loopback);
@@ -239,7 +239,7 @@ fn bytes_of_strangers_end_no_server_that_keeps_serving() {
 }
 
 #[test]
-fn a_server_that_keeps_serving_outlives_a_client_that_dies() {
+fn a_persistent_server_outlives_a_client_that_dies() {
     for (program, port) in [("iwarp-perf", 22_407), ("tcp-perf", 22_408)] {
         let Some(program) = built(program) else { continue };
         let network = Network::Loopback;

@@ -24,17 +24,17 @@ fn a_child_after_fork_opens_its_own_device() {
 }
 
 #[test]
-fn queues_that_are_armed_while_they_hold_completions_raise_events() {
+fn queues_armed_with_pending_completions_raise_events() {
     run("armed", "");
 }
 
 #[test]
-fn completions_have_the_times_when_they_came() {
+fn completions_have_their_arrival_times() {
     run("times", "");
 }
 
 #[test]
-fn events_that_are_acknowledged_are_counted_in_public_fields() {
+fn acknowledged_events_are_counted_in_public_fields() {
     run("fields", "completions");
     run("fields", "events");
 }
@@ -45,7 +45,7 @@ fn a_message_may_be_as_long_as_the_port_reports() {
 }
 
 #[test]
-fn an_event_loop_whose_channel_is_destroyed_waits_for_the_exit() {
+fn an_event_loop_waits_for_the_exit_after_its_channel_is_destroyed() {
     run("event_loop", "");
 }
 
@@ -55,17 +55,17 @@ fn a_program_may_unload_the_library() {
 }
 
 #[test]
-fn an_end_in_mid_transfer_is_reported_to_the_peer() {
+fn exiting_during_a_transfer_is_reported_to_the_peer() {
     run("process", "exit");
 }
 
 #[test]
-fn what_was_posted_right_before_the_process_ends_by_exit_without_handlers_arrives() {
+fn work_posted_right_before_an_exit_without_handlers_arrives() {
     run("last_words", "");
 }
 
 #[test]
-fn a_process_killed_in_mid_transfer_is_missed_within_two_seconds() {
+fn a_process_killed_during_a_transfer_is_detected_within_two_seconds() {
     run("process", "killed");
 }
 

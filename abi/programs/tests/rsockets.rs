@@ -58,7 +58,7 @@ fn riostream() {
 }
 
 #[test]
-fn what_is_written_to_mapped_memory_is_there_before_what_is_sent_later() {
+fn writes_to_mapped_memory_are_visible_before_later_sends() {
     let Some(client) = build_client("socket_mappings") else { return };
     let client = Program::new(&client.display().to_string(), "");
     for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {

@@ -31,12 +31,12 @@ fn epoll() {
 }
 
 #[test]
-fn what_is_said_to_be_readable_is() {
+fn a_descriptor_reported_readable_is_readable() {
     same_however("events", &["answers"]);
 }
 
 #[test]
-fn epoll_in_odd_ways() {
+fn unusual_uses_of_epoll() {
     same("events", &["rdhup", "nested", "duplicated"]);
 }
 
@@ -62,7 +62,7 @@ fn files_and_pipes() {
 }
 
 #[test]
-fn writing_to_the_deaf() {
+fn writing_to_peers_that_do_not_read() {
     same("writing", &["broken", "limits"]);
 }
 

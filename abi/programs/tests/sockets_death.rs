@@ -65,7 +65,7 @@ fn a_killed_process_resets_its_connections() {
 }
 
 #[test]
-fn connections_go_home_when_the_network_carries_datagrams_no_more() {
+fn connections_return_to_tcp_when_the_network_stops_carrying_datagrams() {
     if !programs::are_installed(&["nft"]) {
         return;
     }

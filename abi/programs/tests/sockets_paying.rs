@@ -71,13 +71,13 @@ fn a_connection_that_lasts_moves_on_one_host() {
 }
 
 #[test]
-fn one_whose_direction_has_ended_stays() {
+fn a_half_closed_connection_stays_on_tcp() {
     let Some(run) = Run::of(&Network::Loopback, Loaded::Both, "half", &[]) else { return };
     run.expect(0, [&[("short", 1)]; 2]);
 }
 
 #[test]
-fn between_two_hosts_one_link_gains_nothing_and_polling_does() {
+fn between_two_hosts_polling_is_a_gain_and_one_link_is_not() {
     let Some(network) = Network::namespaces() else { return };
     let Some(run) = Run::of(&network, Loaded::Both, "turns", &[]) else { return };
     run.expect(0, [&[("no-gain", 1)]; 2]);
@@ -98,7 +98,7 @@ fn between_two_hosts_a_connection_that_lasts_moves_to_two_links() {
 }
 
 #[test]
-fn a_peer_without_the_library_is_asked_once_for_two_connections() {
+fn a_peer_without_the_library_gets_one_offer_for_two_connections() {
     let Some(network) = Network::namespaces_with(2) else { return };
     let Some(run) = Run::of(&network, Loaded::Client, "again", &[LINKS]) else { return };
     run.expect(0, [&[], &[("no-offer", 2)]]);
@@ -116,19 +116,19 @@ fn a_peer_without_the_library_is_asked_once_for_two_connections() {
 }
 
 #[test]
-fn a_connection_moves_at_once_if_those_before_it_have_lasted() {
+fn a_connection_moves_at_once_if_earlier_ones_have_lasted() {
     let Some(run) = Run::of(&Network::Loopback, Loaded::Both, "known", &[]) else { return };
     run.expect(3, [&[]; 2]);
 }
 
 #[test]
-fn a_peer_that_does_not_know_so_is_waited_for() {
+fn a_connection_waits_for_a_peer_that_does_not_expect_the_move() {
     let Some(run) = Run::of(&Network::Loopback, Loaded::Both, "forked", &[]) else { return };
     run.expect(3, [&[], &[("no-offer", 1)]]);
 }
 
 #[test]
-fn nothing_moves_if_the_user_says_so() {
+fn no_connection_moves_if_the_user_forbids_it() {
     let never = [("ETHERNOT_SOCKETS_MOVE", "never")];
     let Some(run) = Run::of(&Network::Loopback, Loaded::Both, "turns", &never) else { return };
     run.expect(0, [&[("off", 1)]; 2]);

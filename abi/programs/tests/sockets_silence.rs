@@ -95,7 +95,7 @@ fn cut(kind: &str, lasts: Duration) {
 }
 
 #[test]
-fn a_peer_that_is_stopped_is_waited_for() {
+fn a_connection_waits_for_a_stopped_peer() {
     thread::scope(|scope| {
         for kind in KINDS {
             for side in [Side::Server, Side::Client] {
@@ -106,7 +106,7 @@ fn a_peer_that_is_stopped_is_waited_for() {
 }
 
 #[test]
-fn a_link_that_is_down_is_waited_for() {
+fn a_connection_waits_for_a_link_that_is_down() {
     thread::scope(|scope| {
         for kind in KINDS {
             scope.spawn(move || cut(kind, SHORT));
@@ -115,7 +115,7 @@ fn a_link_that_is_down_is_waited_for() {
 }
 
 #[test]
-fn a_peer_that_is_killed_in_a_silence_resets_its_connections() {
+fn a_peer_killed_during_a_silence_resets_its_connections() {
     for kind in KINDS {
         let Some(flow) = Flow::start(&Network::Loopback, Loaded::Both, kind) else { return };
         let (dies, survivor) =
@@ -133,7 +133,7 @@ fn a_peer_that_is_killed_in_a_silence_resets_its_connections() {
 }
 
 #[test]
-fn a_peer_that_is_killed_while_the_link_is_down_resets_its_connections() {
+fn a_peer_killed_while_the_link_is_down_resets_its_connections() {
     let Some(network) = Network::namespaces() else { return };
     for loaded in [Loaded::Neither, Loaded::Both] {
         let Some(flow) = Flow::start(&network, loaded, "up") else { return };

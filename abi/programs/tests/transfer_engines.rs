@@ -7,12 +7,12 @@ use std::{env, fs, process};
 use programs::{Network, Program, Side, over_us, wheel};
 
 #[test]
-fn mooncake_finds_the_device_by_itself_and_uses_it() {
+fn mooncake_discovers_and_uses_the_device() {
     uses_the_device("mooncake-transfer-engine-non-cuda", "transfer_mooncake.py");
 }
 
 #[test]
-fn nixl_finds_the_device_by_itself_and_uses_it() {
+fn nixl_discovers_and_uses_the_device() {
     uses_the_device("nixl-cu12", "transfer_nixl.py");
 }
 

@@ -186,7 +186,7 @@ fn protocols_between_processes_of_a_host() {
 /// its own process. UCX needs a second transport, by which endpoints exchange their addresses, and
 /// accepts only `ud_verbs` for this. UCX fails before it calls the device.
 #[test]
-fn the_transport_of_connections_needs_that_of_datagrams() {
+fn the_connection_transport_needs_the_datagram_transport() {
     let Some(network) = hosts() else { return };
     let alone = measurement("rc_verbs", "tag_lat", 50).argument(&"-l");
     let ended = alone.run(&network, Side::Client);
@@ -201,7 +201,7 @@ fn the_transport_of_connections_needs_that_of_datagrams() {
 /// UCX has no settings, and each side runs on its own host. UCX must prefer the device to TCP, as
 /// with an adapter. So nearly all traffic must be datagrams of the device, and not TCP.
 #[test]
-fn it_chooses_the_device_by_itself() {
+fn ucx_chooses_the_device_by_itself() {
     let Some(network) = hosts() else { return };
     // Each side has its own namespaces of every kind. With separate network namespaces alone, UCX
     // would treat both sides as one host and use shared memory.

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_was_given_is_parsed_again() {
+    fn a_written_address_parses_to_the_same_address() {
         for text in ["10.1.2.3:80", "[fe80::1%7]:443", "[::ffff:10.1.2.3]:9"] {
             let wanted: SocketAddr = text.parse().expect("an address");
             let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_or_of_another_family_is_none() {
+    fn an_address_too_short_or_of_another_family_is_refused() {
         let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
         // SAFETY: all zero is a valid value.
         let storage = unsafe { storage.assume_init_mut() };

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_programs_begin() {
+    fn only_executable_programs_are_accepted() {
         let folder =
             std::env::temp_dir().join(format!("ethernot-executable-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");

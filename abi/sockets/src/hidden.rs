@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_of_connections_is_as_the_kernel_says() {
+    fn results_without_connections_are_left_to_the_kernel() {
         let hiding = Hiding::begin();
         let mut entries = [pollfd { fd: -1, events: libc::POLLIN, revents: libc::POLLIN }];
         let found = Found::of_entries(1, &mut entries, hiding);

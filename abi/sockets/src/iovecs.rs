@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_and_many_slices_are_the_same() {
+    fn few_and_many_slices_behave_alike() {
         for count in [0, 1, FEW, FEW + 1, MANY] {
             let mut bytes = vec![0_u8; count];
             let entry = |byte: &mut u8| iovec { iov_base: (&raw mut *byte).cast(), iov_len: 1 };
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_kernel_takes_are_refused() {
+    fn more_slices_than_the_kernel_accepts_are_refused() {
         for count in [MANY + 1, counted(-1)] {
             // SAFETY: the list is too long, so it is not read.
             assert!(unsafe { with(std::ptr::null(), count, |_| ()) }.is_none());

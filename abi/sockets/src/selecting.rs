@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_of_a_set_are_found_and_put_back() {
+    fn bits_of_a_set_are_read_and_restored() {
         let mut words = [0_usize; 3];
         words[1] = 1 << 6;
         let set = words.as_mut_ptr().cast::<fd_set>();

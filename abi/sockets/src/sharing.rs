@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_drops_it_is_seen_by_its_parent() {
+    fn the_parent_sees_that_a_child_dropped_a_shared_connection() {
         let counters = Counters::new(NonZeroUsize::MIN).expect("memory");
         let share = counters.share(0);
         share.add();

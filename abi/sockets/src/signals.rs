@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_interrupted_is_not_called_again() {
+    fn only_interrupted_calls_are_restarted() {
         let mut calls = 0;
         let result = restarted(|| {
             calls += 1;

@@ -130,7 +130,7 @@ mod tests {
     const BEYOND: c_int = 1 << 20;
 
     #[test]
-    fn numbers_that_no_table_has_are_plain() {
+    fn descriptors_outside_the_table_are_plain() {
         for fd in [-1, c_int::MIN, c_int::MAX, BEYOND] {
             assert!(!is_known(fd));
             assert!(!set(fd, Kind::Private));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_what_it_was_set_to() {
+    fn a_descriptor_has_the_kind_it_was_set_to() {
         let fd = BEYOND - 1;
         assert!(!is_known(fd));
         for wanted in

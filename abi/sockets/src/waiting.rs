@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_c_are_checked() {
+    fn invalid_c_times_are_refused() {
         assert_eq!(of_time(1, 999_999_999), Ok(Duration::new(1, 999_999_999)));
         for (seconds, nanoseconds) in [(-1, 0), (0, -1), (0, 1_000_000_000)] {
             assert_eq!(of_time(seconds, nanoseconds), Err(Errno::EINVAL));

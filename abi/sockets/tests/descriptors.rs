@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 #[test]
-fn every_function_with_a_descriptor_is_put_before_or_known() {
+fn every_function_with_a_descriptor_is_interposed_or_listed() {
     let Some(declared) = declared() else { return };
     assert!(declared.len() > 100 && declared.contains("read"), "{declared:?}");
     let put = put();
@@ -23,7 +23,7 @@ fn every_function_with_a_descriptor_is_put_before_or_known() {
 /// inherit descriptors. The other test does not find them, because it looks only at the names of
 /// arguments.
 #[test]
-fn functions_that_use_descriptors_inside_are_put_before() {
+fn functions_that_use_descriptors_internally_are_interposed() {
     let put = put();
     let wanted = "poll ppoll select pselect sendmsg recvmsg aio_read aio_write lio_listio \
         open openat creat fopen freopen tmpfile mkstemp opendir socket socketpair pipe pipe2 \

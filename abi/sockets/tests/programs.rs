@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[test]
-fn every_way_to_send_and_receive() {
+fn every_way_to_send_and_receive_matches_tcp() {
     is_the_same("data", &[], 1);
 }
 
@@ -20,71 +20,71 @@ fn threads_share_connections_over_ipv6_and_mapped_ipv4() {
 }
 
 #[test]
-fn every_way_to_wait() {
+fn every_way_to_wait_matches_tcp() {
     for mode in ["poll", "ppoll", "select", "level", "edge", "oneshot"] {
         is_the_same("waits", &[mode], 1);
     }
 }
 
 #[test]
-fn a_handler_ends_a_wait_however_threads_wait() {
+fn a_signal_handler_ends_a_wait_in_every_wait_mode() {
     for polling in ["adaptive", "always", "5000", "never"] {
         is_the_same_with("interrupted", &[], 1, Some(("ETHERNOT_SOCKETS_POLL", polling)));
     }
 }
 
 #[test]
-fn handlers_end_write_close_and_jump() {
+fn signal_handlers_may_exit_write_close_and_jump() {
     for mode in ["dup", "read", "write", "wait", "writes", "closes", "jumps"] {
         is_the_same("handlers", &[mode], 1);
     }
 }
 
 #[test]
-fn a_program_that_connects_again_is_answered_once_that_it_has_connected() {
+fn connecting_again_reports_success_once() {
     is_the_same("connects", &[], 1);
 }
 
 #[test]
-fn a_connection_is_asked_while_it_moves() {
+fn a_connection_can_be_queried_during_its_move() {
     is_the_same("asks", &[], 40);
 }
 
 #[test]
-fn numbers_are_copied_and_closed_in_every_order() {
+fn descriptors_are_duplicated_and_closed_in_every_order() {
     is_the_same("numbers", &[], 1);
 }
 
 #[test]
-fn a_socket_stays_in_the_sets_that_it_was_in_before_it_was_connected() {
+fn a_connected_socket_stays_in_its_earlier_epoll_sets() {
     for mode in ["level", "edge"] {
         is_the_same("early", &[mode], 1);
     }
 }
 
 #[test]
-fn functions_that_write_inside_the_c_library_and_programs_it_starts() {
+fn internal_writes_of_the_c_library_and_its_child_programs_match_tcp() {
     for mode in ["print", "system", "popen", "spawn", "aio"] {
         is_the_same("given", &[mode], 1);
     }
 }
 
 #[test]
-fn a_program_that_fails_to_become_another_goes_on() {
+fn a_program_continues_after_a_failed_exec() {
     for mode in ["stays", "becomes"] {
         is_the_same("tries", &[mode], 1);
     }
 }
 
 #[test]
-fn calls_by_number_are_those_of_the_name() {
+fn system_calls_by_number_match_calls_by_name() {
     for mode in ["all", "number"] {
         is_the_same("numbered", &[mode], 1);
     }
 }
 
 #[test]
-fn a_number_that_was_closed_unseen_is_what_has_it_next() {
+fn a_descriptor_closed_by_system_call_is_the_next_file_with_its_number() {
     for mode in ["kernel", "unseen"] {
         is_the_same("numbered", &[mode], 1);
     }
@@ -98,7 +98,7 @@ fn processes_share_a_connection() {
 }
 
 #[test]
-fn a_program_goes_into_the_background_with_its_connection() {
+fn a_program_daemonizes_with_its_connection() {
     let Some(program) = compiled("background") else { return };
     let (output, _) = preloaded(&program, &[], None);
     assert_eq!(lines(&output), lines(&plain(&program, &[])), "{output:?}");
@@ -106,7 +106,7 @@ fn a_program_goes_into_the_background_with_its_connection() {
 }
 
 #[test]
-fn a_child_that_cannot_have_a_connection_of_its_parent_reads_no_other_bytes() {
+fn a_child_without_the_connection_of_its_parent_reads_no_other_bytes() {
     let Some(program) = compiled("orphaned") else { return };
     for mode in ["killed", "full"] {
         let (output, _) = preloaded(&program, &[mode], None);
@@ -120,7 +120,7 @@ fn a_child_that_cannot_have_a_connection_of_its_parent_reads_no_other_bytes() {
 }
 
 #[test]
-fn a_thread_that_waits_gets_no_bytes_of_the_connection_that_has_its_number_next() {
+fn a_waiting_thread_gets_no_bytes_of_the_next_connection_with_its_descriptor() {
     let Some(program) = compiled("stolen") else { return };
     for _ in 0..5 {
         let (output, _) = preloaded(&program, &[], None);

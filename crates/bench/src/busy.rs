@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scheduling_class_is_found_behind_any_name() {
+    fn the_scheduling_class_is_found_after_any_process_name() {
         let fields: Vec<_> = (3..=52).map(|field| field.to_string()).collect();
         let status = format!("17 (a ) b) {}", fields.join(" "));
         assert_eq!(scheduling_class(&status), Some(41));

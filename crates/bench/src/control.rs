@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_survives_the_line() {
+    fn a_message_decodes_from_its_line() {
         let mut line = Vec::new();
         write_line(&mut line, &Request::Run(Phase { operations: 7 })).unwrap();
         assert_eq!(line, b"{\"request\":\"run\",\"operations\":7}\n");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_named_and_cut() {
+    fn the_error_quotes_garbage_and_truncates_it() {
         let garbage = [b'x'; 1000];
         let error = read_line::<Request>(&mut garbage.as_slice()).unwrap_err();
         let ControlError::Malformed { line, .. } = error else { panic!("{error}") };
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_cut_at_the_limit() {
+    fn an_endless_line_is_truncated_at_the_limit() {
         let mut endless = BufReader::new(io::repeat(b'x'));
         assert!(matches!(read_line::<Reply>(&mut endless), Err(ControlError::Malformed { .. })));
     }

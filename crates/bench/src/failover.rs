@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_is_as_long_as_nothing_comes() {
+    fn a_gap_lasts_while_no_messages_arrive() {
         let mut timeline = vec![100; 50];
         timeline[10..30].fill(0);
         assert_eq!(longest_below(Some(&timeline), 80.0), 20 + 2 * (WINDOW_MS - 2));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_come_together_are_no_second_link() {
+    fn a_short_burst_does_not_count_as_the_second_link() {
         let mut timeline = vec![50; 100];
         timeline[30..34].fill(100);
         timeline[60..].fill(100);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_came_is_lost() {
+    fn messages_that_never_arrived_count_as_lost() {
         let sample = Sample {
             operations: 10,
             bytes: 0,

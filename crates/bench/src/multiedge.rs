@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_named_as_the_command_line_has_them() {
+    fn links_have_the_names_of_the_command_line() {
         assert_eq!(LinkKind::Packet.links(2), ["packet:link1", "packet:link2"]);
         assert_eq!(LinkKind::Xdp.links(1), ["xdp:link1:0/mode=native"]);
     }

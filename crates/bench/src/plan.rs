@@ -342,14 +342,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_all_samples_is_within_the_budget() {
+    fn the_total_time_of_all_samples_is_within_the_budget() {
         let options = Options { budget_seconds: 100.0, ..options() };
         let plan = plan(&options).unwrap();
         assert!((plan.seconds() - 100.0).abs() < 1.0, "{}", plan.seconds());
     }
 
     #[test]
-    fn transports_only_take_part_where_they_can() {
+    fn transports_run_only_the_tests_that_they_support() {
         let plan = plan(&options()).unwrap();
         let datagrams = |bytes| {
             let mut cases = plan.cases.iter();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_with_a_choice_is_measured_in_each_way_to_wait() {
+    fn a_transport_with_several_wait_modes_is_measured_in_each() {
         let plan = plan(&Options { waitings: Waiting::ALL.to_vec(), ..options() }).unwrap();
         let case = plan.cases.iter().find(|case| case.test == Test::PingPong).unwrap();
         let waitings = |name: &str| {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn the_error_names_an_invalid_option() {
         let unknown = Options { transports: vec!["pigeon".into()], ..options() };
         let message = plan(&unknown).unwrap_err().to_string();
         assert!(message.contains("pigeon") && message.contains("tcp"), "{message}");

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reality_does_not_repeat_is_distinguished_from_errors() {
+    fn measurement_noise_is_distinguished_from_model_errors() {
         let points = &comparison("1L-1G", 130.0).curves[0].points;
         assert!((points[0].repeats_percent() - 5.0).abs() < 1e-9);
         let is_beyond: Vec<_> = points.iter().map(Point::is_beyond_repeats).collect();
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn set_ups_that_are_not_compared_by_default_do_not_count_beside_others() {
+    fn set_ups_not_compared_by_default_do_not_count() {
         let setups = vec![comparison("1L-1G", 110.0), comparison("2L-10G", 300.0)];
         let report = Report::new(0, costs(), setups);
         assert!((report.worst_error_percent - 10.0).abs() < 1e-9);
@@ -442,7 +442,7 @@ mod tests {
 
     /// Checks that the report counts unsteady points, and that they do not change the errors.
     #[test]
-    fn points_that_are_not_steady_are_counted_and_not_compared() {
+    fn unsteady_points_are_counted_but_not_compared() {
         let mut noisy = comparison("1L-1G", 130.0);
         let real = [60.0, 80.0, 100.0, 120.0, 140.0];
         let point = Point::new(8, &real, &[200.0]).expect("there are samples");
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn the_set_ups_by_default_exist() {
+    fn the_default_set_ups_exist() {
         assert!(DEFAULTS.iter().all(|name| setups::by_name(name).is_some()));
     }
 }

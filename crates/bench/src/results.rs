@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_distinguish_ways_to_wait() {
+    fn labels_distinguish_wait_modes() {
         assert_eq!(label("edge", Waiting::Poll, 1), "edge");
         assert_eq!(label("edge", Waiting::Interrupt, 2), "edge interrupt ×2");
         assert_eq!(label("edge", Waiting::Mixed, 1), "edge mixed");

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_ignored() {
+    fn values_that_are_not_numbers_are_ignored() {
         let only = Summary { median: 1.0, min: 1.0, max: 1.0 };
         assert_eq!(Summary::trimmed([f64::NAN, 1.0]), Some(only));
     }

@@ -95,13 +95,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mean_transfers_are_those_of_the_definition() {
+    fn mean_transfers_match_the_definition() {
         let means = ALPHAS.map(|alpha| (Zipf::new(alpha).mean_bytes() / 1024.0).round() as u64);
         assert_eq!(means, [139, 120, 89, 60, 45, 22]);
     }
 
     #[test]
-    fn files_span_a_kibibyte_to_a_mebibyte() {
+    fn file_sizes_span_a_kibibyte_to_a_mebibyte() {
         let sizes: Vec<u64> = sizes().collect();
         assert_eq!((sizes.len(), sizes[0], sizes[99]), (100, 1 << 10, 1 << 20));
         let mebibytes = sizes.iter().sum::<u64>() as f64 / f64::from(1 << 20);

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_one_word_of_a_shell() {
+    fn paths_are_quoted_as_one_shell_word() {
         assert_eq!(quoted("/usr/bin/ethernot"), "/usr/bin/ethernot");
         assert_eq!(quoted("/a b/it's"), r"'/a b/it'\''s'");
     }

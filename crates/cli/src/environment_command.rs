@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_reads_back_what_was_quoted() {
+    fn a_shell_parses_quoted_text_to_the_original() {
         for value in ["", "plain", "it's", "$HOME `ls` \"x\" \\ !", "two\nlines", "''"] {
             let mut script = b"printf %s ".to_vec();
             script.extend(quoted(OsStr::new(value)));

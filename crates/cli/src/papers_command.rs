@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn papers_and_figures_that_do_not_exist_are_refused_with_what_there_is() {
+    fn unknown_papers_and_figures_are_refused_with_the_valid_ones() {
         let error = chosen(Some("sandia"), None).unwrap_err().to_string();
         assert!(error.contains("sandia1999") && error.contains("multiedge2007"), "{error}");
         let error = chosen(Some("toe2005"), Some("99")).unwrap_err().to_string();

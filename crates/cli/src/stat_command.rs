@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_do_not_control_the_terminal() {
+    fn control_characters_in_reports_do_not_reach_the_terminal() {
         let report = Report {
             format: sockets::counters::FORMAT.into(),
             program: "\x1b[2Jnginx\r\u{9b}31m".into(),
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn only_root_and_oneself_are_believed() {
+    fn only_reports_of_root_and_the_same_user_are_trusted() {
         assert!(is_believed(1000, 1000) && is_believed(0, 1000) && is_believed(1000, 0));
         assert!(!is_believed(1001, 1000));
     }

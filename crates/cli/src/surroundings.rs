@@ -428,7 +428,7 @@ mod tests {
     const DEVICE: Wanted = Wanted { device: true, sockets: false };
 
     #[test]
-    fn agents_that_this_command_has_set_are_known_again() {
+    fn launch_agents_set_by_this_command_are_recognized() {
         let is_own = |agent: &str| is_own_agent(OsStr::new(agent), "orted");
         assert!(is_own("env A=b /usr/bin/ethernot run -- orted"));
         assert!(is_own("env /usr/bin/ethernot run --sockets --rdma -- orted"));
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_come_first_and_what_was_there_stays() {
+    fn own_libraries_are_preloaded_first_and_existing_ones_are_kept() {
         let joined = |found: &str, separators: &[u8]| {
             in_front(OsStr::new("/o/a.so:/o/b.so"), OsStr::new(found), separators)
         };
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_gets_plain_settings_or_none() {
+    fn a_daemon_gets_only_settings_that_need_no_quoting() {
         let settings = [("ETHERNOT_LINKS", "eth0,packet:eth1"), ("ETHERNOT_PCAP", "/a folder/x")];
         let settings = settings.map(|(name, value)| (name.into(), value.into()));
         let line = agent(&settings, Path::new("/usr/bin/ethernot"), DEVICE, "orted")

@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_that_differ_in_their_seed_only_are_one() {
+    fn points_that_differ_only_in_their_seed_are_one() {
         let result =
             |latency: f64| json!({ "completed_us": 10.0, "latency_us": { "mean": latency } });
         let point = |name: &str, latency| (name.to_owned(), PathBuf::new(), result(latency));
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_points_run_than_there_are_processors_for_their_threads() {
+    fn concurrent_points_never_need_more_threads_than_processors() {
         assert_eq!(jobs_for(8, [1, 1].into_iter()), 8);
         assert_eq!(jobs_for(8, [1, 3].into_iter()), 2);
         assert_eq!(jobs_for(2, [16].into_iter()), 1);

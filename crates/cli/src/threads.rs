@@ -240,7 +240,7 @@ mod tests {
 
     /// A part that fails ends the whole run.
     #[test]
-    fn a_part_that_gives_up_stops_the_others() {
+    fn a_stuck_part_stops_the_others() {
         struct Quitter(u64);
         impl Part for Quitter {
             fn next_ps(&self) -> Option<u64> {

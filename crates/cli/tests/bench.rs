@@ -105,7 +105,7 @@ fn an_interrupt_removes_namespaces_and_processes() {
 }
 
 #[test]
-fn busy_threads_end_with_a_run_however_it_ends() {
+fn busy_threads_end_with_their_run_however_the_run_ends() {
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
         let arguments = "bench --loopback --links 1 --tests one-way --sizes 8 --transports tcp \
                          --repetitions 1000 --busy 1";
@@ -120,7 +120,7 @@ fn busy_threads_end_with_a_run_however_it_ends() {
 }
 
 #[test]
-fn results_show_how_threads_waited_and_what_was_beside_them() {
+fn results_show_the_wait_mode_and_the_busy_threads() {
     let results = results(&[
         "--loopback",
         "--links",
@@ -208,7 +208,7 @@ fn a_peer_is_measured_like_a_child() {
 }
 
 #[test]
-fn results_are_shown_again_from_their_file() {
+fn saved_results_are_shown_from_their_file() {
     let directory = std::env::temp_dir().join(format!("ethernot-test-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let [json, html] = ["r.json", "r.html"].map(|name| directory.join(name));
@@ -236,7 +236,7 @@ fn results_are_shown_again_from_their_file() {
 }
 
 #[test]
-fn mistakes_are_named_with_a_remedy() {
+fn errors_name_the_mistake_and_a_remedy() {
     for (arguments, status, parts) in [
         (&["bench", "--loopback", "--transports", "pigeon"][..], 1, ["pigeon", "tcp-poll"]),
         (&["bench", "--sizes", "many"], 2, ["many", "number of bytes"]),
@@ -275,7 +275,7 @@ fn mistakes_are_named_with_a_remedy() {
 }
 
 #[test]
-fn every_command_explains_itself_with_examples() {
+fn the_help_of_every_command_has_examples() {
     let mut commands = vec![vec![]];
     let mut seen = 0;
     while let Some(command) = commands.pop() {

@@ -54,7 +54,7 @@ fn every_test_of_the_papers_has_a_figure_over_loopback() {
 }
 
 #[test]
-fn several_hosts_are_made_and_removed() {
+fn several_hosts_are_created_and_removed() {
     if !can_make_namespaces() {
         return;
     }
@@ -88,7 +88,7 @@ fn an_interrupted_run_leaves_nothing_behind() {
 }
 
 #[test]
-fn bad_input_is_answered_with_the_value_and_the_choices() {
+fn bad_input_is_refused_with_the_value_and_the_choices() {
     let refused: [(&[&str], &[&str]); 6] = [
         (&["--tests", "speed"], &["speed", "hot-spot", "connection"]),
         (&["--contenders", "udp"], &["udp", "tcp-poll", "native"]),

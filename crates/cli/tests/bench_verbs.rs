@@ -4,7 +4,7 @@
 use std::process::Command;
 
 #[test]
-fn bad_input_is_answered_with_the_value_and_the_choices() {
+fn bad_input_is_refused_with_the_value_and_the_choices() {
     let refused: [(&[&str], &[&str]); 9] = [
         (&["--tests", "speed"], &["speed", "bandwidth, latency, availability, registration, mpi"]),
         (&["--operations", "atomic"], &["atomic", "write, send, read"]),

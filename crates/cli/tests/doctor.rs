@@ -22,7 +22,7 @@ fn interfaces_and_their_links_are_listed_in_json_and_in_a_table() {
 }
 
 #[test]
-fn without_rights_it_works_and_names_the_command_that_grants_them() {
+fn without_rights_the_doctor_works_and_names_the_command_that_grants_them() {
     if !geteuid().is_root() {
         println!("skipped: only root can become somebody without rights");
         return;
@@ -69,7 +69,7 @@ fn a_host_without_any_usable_interface_ends_in_failure() {
 }
 
 #[test]
-fn what_an_interface_lacks_is_reported_for_each() {
+fn each_missing_capability_of_an_interface_is_reported() {
     in_namespace(|| {
         ip("link add edge0 type veth peer name edge1");
         ip("link set edge0 mtu 9000");
@@ -90,7 +90,7 @@ fn what_an_interface_lacks_is_reported_for_each() {
 }
 
 #[test]
-fn looking_changes_nothing() {
+fn the_doctor_changes_nothing() {
     in_namespace(|| {
         ip("link add edge0 type veth peer name edge1");
         ip("link set edge0 up");
@@ -112,7 +112,7 @@ fn looking_changes_nothing() {
 }
 
 #[test]
-fn an_interface_that_does_not_exist_is_answered_with_those_there_are() {
+fn the_error_for_an_unknown_interface_lists_the_existing_ones() {
     let output = doctor(&["nosuch0"]);
     assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
@@ -120,7 +120,7 @@ fn an_interface_that_does_not_exist_is_answered_with_those_there_are() {
 }
 
 #[test]
-fn it_explains_itself_with_an_example() {
+fn the_help_has_an_example() {
     let help = text(&doctor(&["--help"]).stdout);
     assert!(help.contains("Examples") && help.contains("--json"), "{help}");
 }

@@ -147,7 +147,7 @@ fn every_subcommand_of_the_simulator_is_named_by_the_page() {
 
 /// Each option in the page's running text is an option of at least one command of the simulator.
 #[test]
-fn every_option_of_the_page_on_the_simulator_is_there() {
+fn every_option_on_the_page_of_the_simulator_exists() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let help = |words: &[&str]| {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();

@@ -8,7 +8,7 @@ use nix::unistd::geteuid;
 use testbed::host::Host;
 
 #[test]
-fn without_rights_raw_links_name_the_right_and_how_to_get_it() {
+fn without_rights_raw_links_name_the_capability_and_how_to_get_it() {
     if !geteuid().is_root() {
         println!("skipped: only root can become somebody without rights");
         return;
@@ -54,7 +54,7 @@ fn an_interface_that_is_down_or_without_address_is_reported() {
 }
 
 #[test]
-fn a_port_in_use_is_named() {
+fn the_error_names_a_port_in_use() {
     let Some([host, _peer]) = Host::pair() else { return };
     let holder = endpoint(&host, "packet:edge0:7000").unwrap();
     fails(&host, "packet:edge0:7000", &["7000", "edge0", "in use"]);
@@ -65,7 +65,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn an_xdp_program_of_somebody_else_is_named_and_left_alone() {
+fn a_foreign_xdp_program_is_named_and_left_attached() {
     let Some([host, _peer]) = Host::pair() else { return };
     let Ok(holder) = endpoint(&host, "xdp:edge0") else {
         println!("skipped: this kernel has no XDP links");
@@ -84,7 +84,7 @@ fn an_xdp_program_of_somebody_else_is_named_and_left_alone() {
 }
 
 #[test]
-fn ends_in_different_vlans_do_not_meet_and_say_so() {
+fn connecting_across_different_vlans_fails_with_a_reason() {
     let Some([client, server]) = Host::pair() else { return };
     client.ip("address add 10.9.9.1/24 dev edge0");
     server.ip("address add 10.9.9.2/24 dev edge0");

@@ -17,13 +17,13 @@ use shared::can_make_namespaces;
 use testbed::namespace::NAMESPACE_DIRECTORY;
 
 #[test]
-fn a_paper_that_is_killed_at_twenty_moments_has_all_its_items_in_the_end() {
+fn a_paper_killed_twenty_times_has_all_its_items_in_the_end() {
     killed_and_called_again(&["sandia1999"], Duration::from_millis(100));
 }
 
 #[test]
 #[ignore = "slow: run by `./x acceptance papers`"]
-fn all_papers_that_are_killed_at_twenty_moments_have_all_their_items_in_the_end() {
+fn all_papers_killed_twenty_times_have_all_their_items_in_the_end() {
     if !can_make_namespaces() {
         return;
     }

@@ -31,7 +31,7 @@ fn frameworks_are_set_to_choose_the_device_unless_the_user_says_otherwise() {
 }
 
 #[test]
-fn the_program_gets_the_libraries_and_keeps_its_own() {
+fn the_program_gets_our_libraries_and_keeps_its_own() {
     let Some(place) = Place::new("libraries") else { return };
     let script = "printf '%s\n' \"$LD_PRELOAD\" \"$LD_LIBRARY_PATH\" \"$NCCL_IBVERBS_LIB\"";
     let mut command = place.ethernot(&["run", "--", "sh", "-c", script]);
@@ -125,7 +125,7 @@ fn wrong_settings_are_named_before_anything_starts() {
 }
 
 #[test]
-fn missing_programs_and_files_that_are_none_are_refused() {
+fn missing_and_non_executable_programs_are_refused() {
     let Some(place) = Place::new("none") else { return };
     place.file("plain", b"nothing that runs\n", 0o755);
     place.file("locked", b"#!/bin/sh\n", 0o644);
@@ -144,7 +144,7 @@ fn missing_programs_and_files_that_are_none_are_refused() {
 }
 
 #[test]
-fn programs_that_take_no_libraries_are_refused_with_a_reason() {
+fn programs_without_a_glibc_loader_are_refused_with_a_reason() {
     let Some(place) = Place::new("kinds") else { return };
     let program = fs::read(env!("CARGO_BIN_EXE_ethernot")).unwrap();
     let elf = Elf(&program);
@@ -171,7 +171,7 @@ fn programs_that_take_no_libraries_are_refused_with_a_reason() {
 }
 
 #[test]
-fn programs_that_gain_rights_are_refused_with_a_reason() {
+fn privileged_programs_are_refused_with_a_reason() {
     let Some(place) = Place::new("rights") else { return };
     if !geteuid().is_root() {
         println!(
@@ -215,7 +215,7 @@ fn programs_that_gain_rights_are_refused_with_a_reason() {
 }
 
 #[test]
-fn scripts_run_by_the_name_of_what_runs_them() {
+fn scripts_run_with_their_interpreter() {
     let Some(place) = Place::new("scripts") else { return };
     place.file("script", b"#!/usr/bin/env -S FOO=1 sh\necho ran $1\n", 0o755);
     let output = place.run(&[place.path("script").as_os_str(), OsStr::new("well")]);
@@ -256,7 +256,7 @@ fn a_shell_gets_the_same_variables_and_so_does_a_script_in_json() {
 }
 
 #[test]
-fn daemons_of_launchers_are_started_by_the_same_command_unless_the_user_says_how() {
+fn launcher_daemons_run_under_the_same_command_unless_the_user_sets_an_agent() {
     let Some(place) = Place::new("launchers") else { return };
     let names = ["OMPI_MCA_orte_launch_agent", "PRTE_MCA_prte_launch_agent"];
     let lines_of = |command: &mut Command| -> Vec<String> {
@@ -282,7 +282,7 @@ fn daemons_of_launchers_are_started_by_the_same_command_unless_the_user_says_how
 }
 
 #[test]
-fn connections_move_without_a_device_unless_one_is_wanted_too() {
+fn connections_move_without_a_device_unless_one_is_requested() {
     let Some(place) = Place::new("sockets") else { return };
     let environment_of = |options: &[&str]| {
         let mut command = place.ethernot(&["run", "--sockets"]);
@@ -378,7 +378,7 @@ fn launchers_start_daemons_that_move_connections_too() {
 }
 
 #[test]
-fn each_command_explains_itself_with_an_example() {
+fn the_help_of_each_command_has_an_example() {
     for command in ["run", "env"] {
         let mut ethernot = Command::new(env!("CARGO_BIN_EXE_ethernot"));
         let help = text(&ethernot.args([command, "--help"]).output().unwrap().stdout);

@@ -33,7 +33,7 @@ const MULTIEDGE: [&str; 10] = [
 const FAILOVER: [&str; 6] = ["bench", "failover", "--cuts", "one-way", "--phase", "0.5"];
 
 #[test]
-fn multiedge_writes_what_it_found_for_machines_and_for_people() {
+fn multiedge_writes_its_results_for_programs_and_for_people() {
     let Some(folder) = Folder::new("multiedge") else { return };
     let output = folder.run(&MULTIEDGE, &["--time", "1"]);
     let found: multiedge::Report = serde_json::from_str(&folder.json()).unwrap();
@@ -68,7 +68,7 @@ fn all_kinds_of_links_pass_the_switches() {
 }
 
 #[test]
-fn failover_checks_every_byte_and_draws_what_arrived() {
+fn failover_checks_every_byte_and_draws_the_throughput() {
     let Some(folder) = Folder::new("failover") else { return };
     let output = folder.run(&FAILOVER, &[]);
     let found: failover::Report = serde_json::from_str(&folder.json()).unwrap();
@@ -152,7 +152,7 @@ fn an_interrupted_run_leaves_nothing() {
 }
 
 #[test]
-fn bad_input_is_answered_with_the_value_and_the_choices() {
+fn bad_input_is_refused_with_the_value_and_the_choices() {
     let refused: [(&[&str], &[&str]); 14] = [
         (&["multiedge", "--setups", "9L-9G"], &["9L-9G", "1L-1G", "2Lu-1G", "10G+1G"]),
         (&["multiedge", "--sizes", "0"], &["'0'", "--sizes"]),

@@ -129,7 +129,7 @@ fn assert_is_valid(frame: &[u8]) {
 }
 
 #[test]
-fn frames_in_a_file_are_those_that_were_sent_and_the_result_is_the_same() {
+fn a_capture_has_the_sent_frames_and_does_not_change_the_result() {
     let folder = Folder::new("whole").with("engines.toml", ENGINES);
     let result = folder.json(&["run", "engines.toml", "--pcapng", "a.pcapng", "--json"]);
     let without = folder.json(&["run", "engines.toml", "--json"]);
@@ -166,7 +166,7 @@ fn frames_in_a_file_are_those_that_were_sent_and_the_result_is_the_same() {
 }
 
 #[test]
-fn a_file_has_the_hosts_and_as_many_frames_as_were_asked_for() {
+fn a_capture_has_the_selected_hosts_and_number_of_frames() {
     let folder = Folder::new("some").with("engines.toml", ENGINES);
     let run = ["run", "engines.toml", "--pcapng", "a.pcapng"];
     folder.text(&[&run[..], &["--pcapng-hosts", "3,1"]].concat());
@@ -185,7 +185,7 @@ fn a_file_has_the_hosts_and_as_many_frames_as_were_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_captured_is_reported() {
+fn impossible_captures_are_refused_with_a_reason() {
     let folder = Folder::new("refused").with("engines.toml", ENGINES).with("model.toml", "");
     let error = folder.error(&["run", "model.toml", "--pcapng", "a.pcapng"]);
     assert!(error.contains("set kind = \"edge\" in [host]"), "{error}");
@@ -258,7 +258,7 @@ fn number(column: &str) -> Option<u64> {
 }
 
 #[test]
-fn prices_of_a_cluster_with_rails_are_those_of_all_rails() {
+fn the_price_of_a_cluster_includes_all_rails() {
     let one = "[topology]\nhosts = 4\n[fabric]\nhost_rate_bps = 1_000_000_000\n";
     let workload = "[workload]\nkind = \"ring\"\niterations = 2\n";
     let engines = format!("{one}{workload}[host]\nkind = \"edge\"\nrails = 2\n");
@@ -280,7 +280,7 @@ fn prices_of_a_cluster_with_rails_are_those_of_all_rails() {
 }
 
 #[test]
-fn engines_are_not_compared_with_models_and_the_output_says_so() {
+fn the_output_says_that_engines_are_not_compared_with_models() {
     let folder = Folder::new("compare").with("engines.toml", ENGINES);
     let error = folder.error(&["compare", "engines.toml"]);
     assert!(error.contains("kind = \"model\"") && error.contains("[host]"), "{error}");

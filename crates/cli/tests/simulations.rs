@@ -15,7 +15,7 @@ const POINTS: usize = 24;
 
 /// The finished results of a job array can be shown without running anything.
 #[test]
-fn finished_points_are_listed_and_others_not_run() {
+fn finished_points_are_listed_without_running_others() {
     let sweep = Sweep::new("finished");
     let nothing = sweep.run(&["--finished"]);
     assert!(!nothing.status.success() && !sweep.results.exists());
@@ -33,7 +33,7 @@ fn finished_points_are_listed_and_others_not_run() {
 
 /// No point is simulated if its result cannot be written.
 #[test]
-fn a_sweep_into_a_folder_that_takes_no_files_does_not_begin() {
+fn a_sweep_into_an_unwritable_folder_does_not_begin() {
     let sweep = Sweep::new("unwritable");
     std::os::unix::fs::symlink("/proc", &sweep.results).unwrap();
     let output = sweep.run(&[]);
@@ -44,7 +44,7 @@ fn a_sweep_into_a_folder_that_takes_no_files_does_not_begin() {
 }
 
 #[test]
-fn a_killed_sweep_goes_on_and_loses_no_finished_point() {
+fn a_killed_sweep_resumes_without_losing_finished_points() {
     let sweep = Sweep::new("killed");
     let mut running = sweep.start();
     let finished = sweep.wait_for_results(&mut running, 3);
@@ -61,7 +61,7 @@ fn a_killed_sweep_goes_on_and_loses_no_finished_point() {
 }
 
 #[test]
-fn an_interrupted_sweep_says_how_to_go_on_and_does() {
+fn an_interrupted_sweep_prints_how_to_resume_and_resumes() {
     let sweep = Sweep::new("interrupted");
     let mut running = sweep.start();
     sweep.wait_for_results(&mut running, 2);
@@ -85,7 +85,7 @@ fn an_interrupted_sweep_says_how_to_go_on_and_does() {
 }
 
 #[test]
-fn parts_are_the_whole_and_a_point_is_in_one_of_them() {
+fn each_point_is_in_exactly_one_part() {
     let sweep = Sweep::new("parts");
     let count = ethernot(&["sim", "sweep", sweep.grid(), "--count"]);
     assert_eq!(String::from_utf8_lossy(&count.stdout).trim(), POINTS.to_string());
@@ -102,7 +102,7 @@ fn parts_are_the_whole_and_a_point_is_in_one_of_them() {
 }
 
 #[test]
-fn points_that_are_the_same_do_not_get_in_each_others_way() {
+fn equal_points_do_not_conflict() {
     let sweep = Sweep::new("same");
     let text =
         "[workload]\nkind = \"barrier\"\n[sweep.workload]\niterations = [1, 1, 1, 1, 1, 1, 1]\n";
@@ -115,7 +115,7 @@ fn points_that_are_the_same_do_not_get_in_each_others_way() {
 
 /// Uses a file system of four pages in a new mount namespace.
 #[test]
-fn a_sweep_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room() {
+fn a_sweep_on_a_full_disk_keeps_its_points_and_resumes_when_there_is_space() {
     let sweep = Sweep::new("full");
     fs::create_dir_all(&sweep.results).unwrap();
     let script = r#"
@@ -160,7 +160,7 @@ fn a_sweep_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn a_trace_is_the_same_as_text_and_in_its_binary_form() {
+fn a_trace_gives_the_same_result_in_text_and_binary_form() {
     let folder = folder("trace");
     let (text, binary) = (folder.join("a.goal"), folder.join("a.bin"));
     let trace = "num_ranks 2\nrank 0 {\na: calc 1000\nb: send 8b to 1 tag 7\nb requires a\n}\n\
@@ -192,7 +192,7 @@ fn a_trace_is_the_same_as_text_and_in_its_binary_form() {
 }
 
 #[test]
-fn threads_change_no_result_and_are_refused_where_there_is_one() {
+fn threads_do_not_change_results_and_are_refused_where_unsupported() {
     let folder = folder("threads");
     let ring = folder.join("ring.goal");
     fs::write(&ring, interconnect::goal::Goal::ring(8, 20)).unwrap();
@@ -227,7 +227,7 @@ fn threads_change_no_result_and_are_refused_where_there_is_one() {
 }
 
 #[test]
-fn a_trace_runs_with_the_parameters_of_loggopsim_and_reports_when_ranks_were_finished() {
+fn a_trace_runs_with_loggopsim_parameters_and_reports_when_ranks_finished() {
     let folder = folder("loggp");
     let trace = folder.join("a.goal");
     // Two messages of 1000 bytes from rank 0 to rank 1, and nothing for rank 2.
@@ -271,7 +271,7 @@ fn a_trace_runs_with_the_parameters_of_loggopsim_and_reports_when_ranks_were_fin
 }
 
 #[test]
-fn a_collective_says_how_often_it_ran_and_what_one_took() {
+fn a_collective_reports_its_iterations_and_the_time_of_one() {
     let folder = folder("collective");
     let path = folder.join("a.toml");
     fs::write(&path, "[workload]\nkind = \"barrier\"\niterations = 4\n").unwrap();

@@ -51,7 +51,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn keys_are_listed_by_prefix_for_readers_and_machines() {
+fn keys_are_listed_by_prefix_as_text_and_as_json() {
     let folder = Folder::new("keys");
     let listed = folder.json(&["keys", "fabric.mtu", "--json"]);
     let fabrics: Vec<&str> =
@@ -67,7 +67,7 @@ fn keys_are_listed_by_prefix_for_readers_and_machines() {
 }
 
 #[test]
-fn units_mean_what_plain_numbers_do() {
+fn values_with_units_equal_plain_numbers() {
     let folder = Folder::new("units");
     let shown = |text: &str| {
         fs::write(folder.0.join("a.toml"), text).unwrap();
@@ -83,7 +83,7 @@ fn units_mean_what_plain_numbers_do() {
 }
 
 #[test]
-fn settings_are_shown_as_json_too() {
+fn settings_are_also_shown_as_json() {
     let folder = Folder::new("settings");
     let settings = folder.json(&["show", "cluster.toml", "--json"]);
     assert_eq!(settings["workload"]["kind"], "mesh");
@@ -91,7 +91,7 @@ fn settings_are_shown_as_json_too() {
 }
 
 #[test]
-fn everything_that_is_asked_for_is_written() {
+fn all_requested_files_are_written() {
     let folder = Folder::new("all");
     let result = folder.json(&[
         "run",
@@ -196,7 +196,7 @@ fn files_that_cannot_be_written_are_named_with_a_remedy() {
 }
 
 #[test]
-fn a_sweep_stops_when_the_disk_is_full_and_goes_on_later() {
+fn a_sweep_stops_when_the_disk_is_full_and_resumes_later() {
     let folder = Folder::new("sweep");
     fs::write(folder.0.join("grid.toml"), "[topology]\nhosts = 4\n[sweep.run]\nseed = [1, 2, 3]\n")
         .unwrap();
@@ -235,7 +235,7 @@ fn a_sweep_stops_when_the_disk_is_full_and_goes_on_later() {
 }
 
 #[test]
-fn the_bill_of_the_study_is_that_of_its_topology() {
+fn the_bill_of_the_study_matches_its_topology() {
     let folder = Folder::new("cost");
     let cost = folder.json(&["cost", "cluster.toml", "--json", "--simulate"]);
     assert_eq!(cost["price_list"], cost["book"], "the former name of the key");
@@ -275,7 +275,7 @@ fn fidelities_are_compared() {
 }
 
 #[test]
-fn policies_are_compared_at_the_points_that_are_wanted() {
+fn policies_are_compared_at_the_selected_points() {
     let folder = Folder::new("policies");
     let wanted =
         ["--links", "1x1G,2x1G", "--hosts", "1", "--exercise", "ping-pong", "--sizes", "64"];
@@ -320,7 +320,7 @@ fn block<'a>(page: &'a str, heading: &str, language: &str) -> &'a str {
 }
 
 #[test]
-fn the_example_of_a_search_for_saturation_prints_what_its_page_says() {
+fn the_example_of_a_saturation_search_prints_the_documented_output() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulator.md");
     let page = fs::read_to_string(page).unwrap();
     let folder = Folder::new("saturate");
@@ -339,7 +339,7 @@ fn the_example_of_a_search_for_saturation_prints_what_its_page_says() {
 }
 
 #[test]
-fn a_search_for_saturation_that_cannot_be_says_why() {
+fn an_impossible_search_for_saturation_reports_the_reason() {
     let folder = Folder::new("unsaturable");
     let refused = folder.refused(&["saturate", "cluster.toml"]);
     assert!(refused.contains("kind in [workload] is mesh, but must be \"open_load\""), "{refused}");
@@ -348,7 +348,7 @@ fn a_search_for_saturation_that_cannot_be_says_why() {
 }
 
 #[test]
-fn options_that_a_replay_cannot_take_are_reported_by_name() {
+fn options_unsupported_by_a_replay_are_reported_by_name() {
     let folder = Folder::new("letters");
     let trace = "num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 8b from 0\n}\n";
     fs::write(folder.0.join("trace.goal"), trace).unwrap();
@@ -374,7 +374,7 @@ fn options_that_a_replay_cannot_take_are_reported_by_name() {
 /// The error contains the missing part, the place in the price book, the keys, and the lines to
 /// add.
 #[test]
-fn a_part_without_a_price_is_reported_with_lines_to_put_there() {
+fn a_part_without_a_price_is_reported_with_the_lines_to_add() {
     let folder = Folder::new("unpriced");
     let cluster = CLUSTER.replace("1_000_000_000", "25_000_000_000");
     fs::write(folder.0.join("cluster.toml"), cluster).unwrap();

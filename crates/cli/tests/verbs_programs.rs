@@ -19,7 +19,7 @@ use serde_json::Value;
 use testbed::host::{Host, until};
 
 #[test]
-fn everybody_sees_the_device() {
+fn every_user_sees_the_device() {
     let Some([host, _peer]) = two_hosts(&["ibv_devinfo"]) else { return };
     for user in [User::Root, User::Unprivileged] {
         let Some(output) = run(&host, user, &["ibv_devinfo"]) else { return };
@@ -34,7 +34,7 @@ fn everybody_sees_the_device() {
 }
 
 #[test]
-fn a_program_may_run_others_the_same_way() {
+fn nested_runs_use_the_inner_device() {
     let Some([host, _peer]) = two_hosts(&["ibv_devinfo"]) else { return };
     let this = env!("CARGO_BIN_EXE_ethernot");
     let output = run(&host, User::Root, &[this, "run", "--device", "inner0", "ibv_devinfo"]);
@@ -44,7 +44,7 @@ fn a_program_may_run_others_the_same_way() {
 }
 
 #[test]
-fn programs_find_the_files_of_the_device_and_the_host_has_none() {
+fn programs_see_the_device_files_and_the_host_does_not() {
     let Some([host, _peer]) = two_hosts(&["sh"]) else { return };
     let script = "cd /; test -c /dev/infiniband/uverbs0 && : < /dev/infiniband/uverbs0 && \
                   cat /sys/class/infiniband/edge0/ports/1/gid_attrs/types/0 \
@@ -128,7 +128,7 @@ fn netlink_describes_the_device() {
 }
 
 #[test]
-fn ib_write_bw_measures_between_two_hosts_as_anybody() {
+fn ib_write_bw_measures_between_two_hosts_as_any_user() {
     for user in [User::Root, User::Unprivileged] {
         let program = ["ib_write_bw", "-d", "edge0", "-s", "65536", "-n", "500"];
         measure(user, &[], &program);
@@ -169,7 +169,7 @@ fn frames_are_captured_for_wireshark_to_the_last() {
 }
 
 #[test]
-fn stat_shows_running_programs_to_their_user_and_nothing_is_left_of_them() {
+fn stat_shows_running_programs_to_their_user_until_they_end() {
     let Some([host, _peer]) = two_hosts(&["ibv_rc_pingpong"]) else { return };
     let stat = |user| {
         let output = host.run(move || ethernot(user, &["stat", "--json"]).output().unwrap());

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_gives_its_burst_and_then_its_rate() {
+    fn a_token_bucket_grants_its_burst_and_then_its_rate() {
         let mut limiter = RateLimiter::new(10, 3);
         let granted =
             |limiter: &mut RateLimiter, now| (0..10).filter(|_| limiter.allow(now)).count();
@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_single_bit_of_a_cookie_may_change(bit in 0_usize..8 * COOKIE_BYTES) {
+        fn a_cookie_with_any_changed_bit_is_refused(bit in 0_usize..8 * COOKIE_BYTES) {
             let mut cookie = JAR.issue(NOW, PEER, SOURCE, 5);
             cookie[bit / 8] ^= 1 << (bit % 8);
             let verified = JAR.verify(NOW, PEER, SOURCE, 5, &cookie);
@@ -206,7 +206,7 @@ mod tests {
 
         //= protocol.md: amplify.4
         #[test]
-        fn no_more_than_burst_and_rate_pass(
+        fn a_token_bucket_never_exceeds_burst_and_rate(
             pauses in prop::collection::vec(0_u64..50_000_000, 1..500),
             per_second in 1_u32..1_000,
             burst in 1_u32..20,

@@ -51,7 +51,7 @@ mod tests {
 
     //= protocol.md: ack.1
     #[test]
-    fn run_then_gap_then_bitmap() {
+    fn coverage_encodes_run_then_gap_then_bitmap() {
         let block = AckBlock {
             link: LinkIndex(0),
             marked: 0,

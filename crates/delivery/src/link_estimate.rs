@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_few_frames_have_shown_is_forgotten_in_time() {
+    fn an_estimate_from_few_frames_fades_with_time() {
         let nominal = Some(1_250_000_000);
         let estimate = LinkEstimate { fades_from: NOW, ..estimate(nominal) };
         let by_now = |ns: u64| estimate.worth_trying(NOW.after_ns(ns), 1_500);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_on_which_nothing_waits_is_tried_with_twice_what_it_was_given() {
+    fn an_untried_link_without_a_queue_is_tried_at_twice_its_rate() {
         let untried = LinkEstimate { is_untried: true, ..estimate(None) };
         assert_eq!(untried.worth_trying(NOW, 1_500), Some(25_000_000));
         // Four frames take 480 us.
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_late_first_frames_have_shown_is_no_rate() {
+    fn late_first_frames_give_no_rate() {
         let vague = LinkEstimate { is_vague: true, ..estimate(None) };
         assert_eq!(vague.worth_trying(NOW, 1_500), None);
         let vague = LinkEstimate { is_vague: true, ..estimate(Some(125_000_000)) };
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_which_little_is_known_counts_as_long_as_the_shortest() {
+    fn a_barely_measured_link_counts_as_having_the_shortest_delay() {
         let unknown = LinkEstimate { delay_ns: 2_000_000, ..estimate(None) };
         assert_eq!(unknown.one_way_ns(20_000), 10_000);
         let known = LinkEstimate { is_delay_known: true, ..unknown };
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_waited_longer_than_expected_defers_those_behind_it_by_half() {
+    fn a_frame_that_waited_longer_than_expected_delays_later_frames_by_half() {
         let mut estimate = estimate(None);
         assert_eq!(estimate.on_sent(NOW, 1_250), 100_000);
         assert_eq!(estimate.on_sent(NOW, 1_250), 200_000);

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_none_takes_one_byte() {
+    fn a_none_value_takes_one_byte() {
         for none in [u64::MAX, 0] {
             assert_eq!(packed(Instant(0), &none).len(), 2);
             assert_eq!(packed(Instant(0), &Instant(none)).len(), 2);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_takes_no_more_than_it_has() {
+    fn an_address_takes_no_more_bytes_than_it_uses() {
         let address = PeerAddr::mac([2, 0, 0, 0, 7, 0], 1);
         assert_eq!(again(Instant(0), &address), address);
         assert!(packed(Instant(0), &address).len() <= 12);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_a_link_is_read_again() {
+    fn a_packed_link_status_unpacks_to_the_same_value() {
         use LinkStatus::{Available, Backup, Down, Removed};
         for status in [Available, Backup, Down, Removed] {
             assert_eq!(again(Instant(0), &status), status);
@@ -366,7 +366,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_again_is_what_was_written(
+        fn unpacked_values_equal_packed_values(
             base in 0..1_u64 << 62,
             times in prop::collection::vec(
                 prop_oneof![Just(u64::MAX), Just(0), 0..1_u64 << 62], 0..9

@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_probe_is_enough_where_the_link_reports_the_truth() {
+    fn one_probe_is_enough_if_the_link_reports_its_true_mtu() {
         let mut mtu = PathMtu::new(1200, 8972);
         assert_eq!(mtu.current(), 1200);
         assert_eq!(mtu.poll_probe(NOW), Some(8972));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_limit_is_tried_and_a_smaller_one_holds_at_once() {
+    fn a_larger_mtu_limit_is_probed_and_a_smaller_one_applies_at_once() {
         let mut mtu = PathMtu::new(1200, 1472);
         assert_eq!(mtu.poll_probe(NOW), Some(1472));
         mtu.on_probe_acked(1472);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_size_is_found_exactly_and_soon() {
+    fn common_mtu_sizes_are_found_exactly_with_few_probes() {
         for truth in USUAL_SIZES {
             let mut mtu = PathMtu::new(1200, 9000);
             let probes = search(&mut mtu, truth, |_| true);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_needs_no_probe_gets_none() {
+    fn a_size_that_needs_no_probe_is_not_probed() {
         let mut mtu = PathMtu::new(9000, 1500);
         assert_eq!((mtu.current(), mtu.poll_probe(NOW)), (1500, None));
         let mut mtu = PathMtu::new(u16::MAX, u16::MAX);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lost_probe_says_nothing() {
+    fn one_lost_probe_changes_nothing() {
         let mut mtu = PathMtu::new(1200, 1472);
         for _ in 0..2 {
             let size = mtu.poll_probe(mtu.deadline().max(NOW));
@@ -376,7 +376,7 @@ mod tests {
 
     //= protocol.md: report.3
     #[test]
-    fn a_router_that_names_its_limit_is_believed_down_to_the_minimum() {
+    fn a_router_reported_mtu_is_accepted_down_to_the_minimum() {
         let mut mtu = PathMtu::new(1200, 9000);
         mtu.poll_probe(NOW);
         mtu.on_frame_too_big(1400);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn large_frames_that_vanish_make_it_fall_back_and_search_again() {
+    fn losing_large_frames_reduces_the_mtu_and_restarts_the_search() {
         let mut mtu = PathMtu::new(1200, 8972);
         search(&mut mtu, 8972, |_| true);
         assert!(!mtu.on_timeout(NOW));
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn large_frames_that_vanish_among_others_make_it_fall_back() {
+    fn losing_large_frames_among_delivered_small_ones_reduces_the_mtu() {
         const RTT_NS: u64 = 100_000;
         let mut mtu = PathMtu::new(1200, 8972);
         search(&mut mtu, 8972, |_| true);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_grows_is_noticed_at_the_next_round() {
+    fn a_larger_path_mtu_is_found_in_the_next_round() {
         let mut mtu = PathMtu::new(1200, 8972);
         search(&mut mtu, 1472, |_| true);
         assert_eq!(mtu.current(), 1472);
@@ -467,7 +467,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_reported_sizes_stay_in_order(
+        fn sizes_stay_ordered_whatever_is_reported(
             safe in 256_u16..,
             limit in 256_u16..,
             reports in prop::collection::vec((0_u8..6, any::<u16>(), any::<bool>()), 0..200),

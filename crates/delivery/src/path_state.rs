@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspected_link_that_answers_no_challenge_is_given_up() {
+    fn a_suspect_link_that_answers_no_challenge_goes_down() {
         let mut path = PathState::validated(Instant(0));
         assert_eq!(path.on_probe_timeout(Instant(0), true), Some(PathChange::Suspected));
         let mut changes = Vec::new();
@@ -482,7 +482,7 @@ mod tests {
 
     //= protocol.md: challenge.1
     #[test]
-    fn challenges_come_after_doubling_pauses_up_to_a_fifth_of_a_second() {
+    fn challenge_intervals_double_up_to_a_fifth_of_a_second() {
         let mut path = PathState::new(NOW);
         let mut pauses_ms = Vec::new();
         for _ in 0..10 {
@@ -496,7 +496,7 @@ mod tests {
 
     //= protocol.md: challenge.1
     #[test]
-    fn a_link_without_carrier_is_not_challenged_until_it_is_back() {
+    fn a_link_without_carrier_is_not_challenged_until_the_carrier_returns() {
         let mut path = PathState::validated(NOW);
         assert_eq!(path.on_link_down(), Some(PathChange::Failed));
         assert_eq!(path.deadline(), Instant::NEVER);
@@ -531,7 +531,7 @@ mod tests {
 
     //= protocol.md: silence.2
     #[test]
-    fn silence_counts_only_while_something_is_awaited() {
+    fn silence_counts_only_while_an_answer_is_awaited() {
         let mut budget = SilenceBudget::default();
         assert!(!budget.is_exhausted(NOW.after_ns(1 << 60)));
         budget.on_waiting(NOW);
@@ -548,7 +548,7 @@ mod tests {
         /// If the peer answers on an unused link, the link is used again, except while the carrier
         /// is gone.
         #[test]
-        fn a_link_whose_peer_answers_again_comes_back(
+        fn a_link_with_an_answering_peer_comes_up_again(
             steps in prop::collection::vec((0_u8..7, 0_u64..2_000_000_000), 0..100),
         ) {
             let mut path = PathState::new(NOW);

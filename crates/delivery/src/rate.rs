@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_in_a_time_are_exact_beyond_64_bits() {
+    fn bytes_per_duration_are_exact_beyond_64_bits() {
         assert_eq!(bytes_in(125_000_000, 100_000), 12_500);
         assert_eq!(bytes_in(1_000_000, 100_000_000_000_000), 100_000_000_000);
         assert_eq!(bytes_in(u64::MAX, u64::MAX), u64::MAX);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_was_full_shows_what_the_link_carries_although_links_took_turns() {
+    fn a_full_window_shows_the_capacity_even_if_links_took_turns() {
         let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
         for window_limited in [false, true] {
             rate.set_limited(true, 0);
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn short_messages_that_wait_show_what_a_link_carries() {
+    fn queued_short_messages_show_the_capacity_of_a_link() {
         let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
         let nominal = Some(1_250_000_000);
         assert_eq!(rate.steady(nominal), nominal);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn what_short_messages_have_shown_is_not_forgotten_while_frames_come_and_go() {
+    fn a_rate_from_short_messages_lasts_while_frames_flow() {
         let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
         train(&mut rate, &mut now, 1_500, 120_000);
         rate.on_sent(now, 0, false);
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_behind_data_of_the_peer_and_of_small_frames_show_nothing() {
+    fn delays_behind_peer_data_and_of_small_frames_give_no_rate() {
         let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
         train(&mut rate, &mut now, 100, 120_000);
         assert_eq!(rate.steady(Some(1_250_000_000)), Some(1_250_000_000));

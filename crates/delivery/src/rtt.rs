@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minimum_that_is_seen_again_stays_young() {
+    fn a_confirmed_minimum_does_not_age() {
         let mut rtt = RttEstimator::new(1, Instant(0));
         rtt.on_sample(Instant(0), 10_000, 0, 0);
         rtt.on_sample(Instant(100_000_000), 10_100, 0, 0);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn time_spent_in_hosts_is_kept_apart() {
+    fn time_spent_in_hosts_is_excluded_from_the_round_trip() {
         let mut rtt = RttEstimator::new(1, Instant(0));
         assert_eq!(rtt.on_sample(Instant(0), 30_000, 10_000, 200_000), 20_000);
         assert_eq!(rtt.host_ns(), 210_000);

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_with_the_first_packet_and_given_back_after_the_last() {
+    fn memory_is_allocated_with_the_first_packet_and_freed_after_the_last() {
         let (mut packets, mut pool) = (SentPackets::new(), SentPool::new(2, 256));
         assert_eq!(pool.available(), 2);
         push(&mut packets, &mut pool, 0);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn ghosts_are_bounded_and_the_oldest_goes_first() {
+    fn ghosts_are_bounded_and_the_oldest_is_dropped_first() {
         let (mut packets, mut pool) = (SentPackets::new(), SentPool::new(1, 256));
         for number in 0..u64::from(GHOSTS_MAX) + 3 {
             push(&mut packets, &mut pool, number);

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_names_what_is_wrong_and_what_would_do() {
+    fn the_error_names_the_wrong_value_and_the_valid_range() {
         let error = SettingError::unless_within("links_max", &17, &(1..=16)).unwrap_err();
         assert_eq!(error.to_string(), "the setting `links_max` is 17; 1 to 16 would do");
         for value in [1, 16] {

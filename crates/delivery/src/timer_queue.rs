@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_deadlines_come_out_by_identifier() {
+    fn equal_deadlines_expire_in_identifier_order() {
         let mut queue = TimerQueue::with_capacity(8);
         for id in [5, 2, 7, 0, 3] {
             queue.set(id, Instant(10));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn never_cancels() {
+    fn setting_a_timer_to_never_cancels_it() {
         let mut queue = TimerQueue::with_capacity(2);
         queue.set(1, Instant(3));
         queue.set(1, Instant::NEVER);

@@ -304,7 +304,7 @@ proptest! {
 
     //= protocol.md: again.1
     #[test]
-    fn every_content_comes_back_exactly_once(
+    fn every_content_is_returned_exactly_once(
         algorithm in algorithm(),
         steps in prop::collection::vec(step(), 1..300),
     ) {
@@ -332,7 +332,7 @@ proptest! {
     }
 
     #[test]
-    fn any_block_at_all_is_survived(
+    fn any_ack_block_is_handled(
         sent in 0..100u64,
         blocks in prop::collection::vec(
             (any::<[u64; 8]>(), any::<u16>(), 0..200u32, any::<u8>(), any::<u16>()), 1..20),

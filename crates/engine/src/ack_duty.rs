@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_link_owes_is_owed_whatever_others_do() {
+    fn a_pending_acknowledgement_of_one_link_counts_whatever_the_other_links_need() {
         for (what, received, expected) in table() {
             let fresh = || ReceivedPackets::new(AckPolicy::default());
             let links = [fresh(), received, fresh()];
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_reported_waits_for_nothing() {
+    fn a_mandatory_report_is_sent_at_once() {
         for (moment, expected) in [
             (Moment::DataLeaves { has_news: false }, Ride),
             (Moment::NoData, Alone),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_decided_again_when_it_is_due_and_when_it_has_waited_for_data() {
+    fn an_acknowledgement_is_reconsidered_at_its_deadline_and_after_the_wait_for_data() {
         let mut received = ReceivedPackets::new(AckPolicy::default());
         assert_eq!(AckDuty::again_at(START, &received), Instant::NEVER);
         received.observe(START, START, 0, false, Eliciting::Yes, false);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_marked_twice_is_served_once_and_in_order() {
+    fn a_connection_marked_twice_is_served_once_in_order() {
         let mut agenda = agenda(3);
         for index in [2, 0, 2, 1, 0] {
             agenda.mark_ready(index);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_connection_is_looked_at_only_to_be_skipped() {
+    fn an_ended_connection_is_skipped() {
         let mut agenda = agenda(2);
         for index in [0, 1] {
             agenda.mark_stalled(index);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_the_next_turn_is_distinguished_from_owing() {
+    fn a_stalled_connection_awaits_the_next_turn_and_an_owing_one_does_not() {
         let mut agenda = agenda(1);
         agenda.mark_owing(0);
         assert!(!agenda.awaits_turn(0) && !agenda.has_work());

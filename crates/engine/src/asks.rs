@@ -94,7 +94,7 @@ mod tests {
     use crate::sending::tests::{data, pool};
 
     #[test]
-    fn the_same_link_asks_twice_in_a_row_only_if_no_other_does_for_long() {
+    fn a_link_requests_twice_in_a_row_only_after_the_others_have_not_for_long() {
         let mut paths = [path_of(0), path_of(1)];
         let mut asks = Asks { asked_on: Some(LinkIndex(0)), unasked: ASK_FRAMES_MAX };
         assert!(!asks.may_ask_for_all(&paths, 0));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_for_where_all_has_been_acknowledged() {
+    fn no_acknowledgement_is_requested_if_none_is_outstanding() {
         let (mut paths, mut pool) = ([path_of(0), path_of(1)], pool());
         let mut asks = Asks { unasked: 7, asked_on: None };
         paths[1].on_sent(&mut pool, Instant(1), 100, Purpose::Data, data(0), false);

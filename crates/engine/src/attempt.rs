@@ -134,7 +134,7 @@ mod tests {
 
     //= protocol.md: set-up.17
     #[test]
-    fn places_are_tried_in_turn_until_none_is_left() {
+    fn addresses_are_tried_in_turn_until_none_is_left() {
         let mut attempt = attempt();
         let tried: Vec<_> = (0..4).filter_map(|_| attempt.poll_place()).collect();
         assert_eq!(tried, [0, 1, 2, 0].map(place));
@@ -149,7 +149,7 @@ mod tests {
 
     //= protocol.md: moved.2
     #[test]
-    fn a_service_that_has_moved_does_so_once() {
+    fn an_attempt_follows_one_redirect_only() {
         let mut attempt = attempt();
         attempt.on_cookie(place(2), [3; COOKIE_BYTES]);
         assert!(attempt.on_moved(place(7), 9));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_wants_a_cookie_is_asked_next() {
+    fn an_address_that_demands_a_cookie_is_tried_next() {
         let mut attempt = attempt();
         attempt.on_cookie(place(2), [3; COOKIE_BYTES]);
         assert_eq!((attempt.poll_place(), attempt.cookie()), (Some(place(2)), [3; COOKIE_BYTES]));

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_close_says_no_more_than_its_frame_takes() {
+    fn a_close_is_truncated_to_its_frame() {
         let mut notice = CloseNotice::default();
         notice.attach(&[7; CLOSE_PRIVATE_BYTES_MAX + 1]);
         notice.begin((CloseReason::Application, OperationNumber(3)));

@@ -262,7 +262,7 @@ mod tests {
     use crate::Engine;
 
     #[test]
-    fn an_engine_is_not_made_with_settings_nothing_works_with() {
+    fn an_engine_refuses_unusable_settings() {
         let make = |packets_max| {
             let config = EngineConfig { packets_max, ..EngineConfig::default() };
             Engine::new(config, [1; 32], Arc::new(StatusTable::new(1)))

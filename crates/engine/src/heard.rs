@@ -45,12 +45,12 @@ mod tests {
     use delivery::{Instant, Pack, Packer, Unpacker};
 
     #[test]
-    fn a_peer_heard_once_was_heard_under_the_index_for_good() {
+    fn a_renewed_index_remembers_that_the_peer_was_heard() {
         assert_eq!([Never, Before, Here].map(Heard::renewed), [Never, Before, Before]);
     }
 
     #[test]
-    fn what_was_heard_survives_a_rest() {
+    fn heard_state_survives_compression_while_idle() {
         for heard in [Never, Before, Here] {
             let mut packer = Packer::new(Instant(0));
             heard.pack(&mut packer);

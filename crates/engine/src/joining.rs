@@ -308,7 +308,7 @@ mod tests {
 
     //= protocol.md: join.1
     #[test]
-    fn addresses_of_one_network_come_first() {
+    fn addresses_of_the_same_network_come_first() {
         let links = [ip("10.0.1.1:7"), ip("10.0.2.1:7")];
         let peers = [ip("10.0.2.9:1"), ip("10.0.1.9:1")];
         assert_eq!(ranks(&links, &peers), [(0, 1), (1, 0), (0, 0), (1, 1)]);
@@ -341,7 +341,7 @@ mod tests {
 
     //= protocol.md: join.2
     #[test]
-    fn addresses_of_many_hosts_are_left_out() {
+    fn multicast_and_broadcast_addresses_are_not_paired() {
         let links = [ip("10.0.0.1:1"), ip("[fe80::1]:1"), ip("[::]:1"), ethernet(1)];
         let mut group = ethernet(2);
         group.0[4] |= 1;
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_fails_is_repeated_after_a_pause_that_grows() {
+    fn a_failed_round_is_retried_after_a_growing_delay() {
         let pair = (LinkId(0), ip("10.0.0.2:1"));
         let first = (LinkId(1), ip("10.0.1.2:1"));
         let mut joining = Joining::new(first, vec![first, pair], core::iter::empty()).unwrap();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_application_asks_for_comes_first_and_what_it_refuses_not_at_all() {
+    fn pairs_requested_by_the_application_come_first_and_excluded_links_are_never_paired() {
         let (near, far) = (ip("10.0.0.2:1"), ip("10.9.0.2:1"));
         let links = [(LinkId(0), ip("10.0.0.1:1")), (LinkId(1), ip("10.0.0.3:1"))];
         let mut joining =
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_forgotten_are_forgotten_where_they_failed_too() {
+    fn forgetting_an_address_also_forgets_its_failures() {
         let mut joining = Joining::default();
         for host in 0..10_000_u32 {
             let [.., high, low] = host.to_be_bytes();
@@ -415,7 +415,7 @@ mod tests {
 
     //= protocol.md: join.2
     #[test]
-    fn addresses_that_lead_nowhere_else_are_left_out() {
+    fn own_and_loopback_addresses_are_not_paired_with_other_links() {
         let links = [ip("10.0.0.1:1"), ip("127.0.0.1:1"), ip("172.17.0.1:1")];
         assert_eq!(ranks(&links, &[ip("172.17.0.1:1"), ip("0.0.0.0:1")]), []);
         assert_eq!(ranks(&links, &[ip("127.0.0.1:2")]), [(1, 0)]);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_is_read_as_it_was_written() {
+    fn a_packed_life_unpacks_to_the_same_state() {
         for life in [Trial, Offered, Settled, Lost] {
             let mut to = Packer::new(delivery::Instant(0));
             life.pack(&mut to);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_too_narrow_for_any_frame_is_refused_or_down() {
+    fn a_link_whose_mtu_fits_no_frame_is_refused_or_down() {
         let mut links = with(&[3]);
         let narrow = caps(FRAME_BYTES_MIN - 1);
         let refused = EngineLinkError::FrameTooSmall { link: 4, frame_bytes: FRAME_BYTES_MIN - 1 };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_detached_does_not_come_back_by_itself() {
+    fn a_detached_link_does_not_come_back_by_itself() {
         let mut links = with(&[0, 15]);
         links.detach(LinkId(15));
         links.on_changed(LinkId(15), caps(1472));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_full_for_one_peer_alone() {
+    fn a_full_shared_memory_ring_blocks_only_its_own_peer() {
         let mut links = with(&[0]);
         let memory = |last| {
             let mut bytes = [0; 20];

@@ -166,7 +166,7 @@ mod tests {
 
     //= protocol.md: silence.3
     #[test]
-    fn a_peer_that_was_heard_is_not_asked_before_it_was_silent_for_long() {
+    fn a_peer_is_probed_only_after_a_long_silence() {
         let mut liveness = established();
         let heard_at = START.after_ns(KEEP_ALIVE_NS / 2);
         assert!(!liveness.poll_heard(START));
@@ -180,7 +180,7 @@ mod tests {
 
     //= protocol.md: compare.1
     #[test]
-    fn links_are_compared_once_after_a_change_however_lately_the_peer_was_heard() {
+    fn links_are_compared_once_after_a_change_even_if_the_peer_was_heard_recently() {
         let mut liveness = established();
         liveness.on_heard();
         liveness.poll_heard(START);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn before_there_is_a_connection_nothing_is_compared() {
+    fn links_are_not_compared_before_the_connection_is_established() {
         let mut liveness = Liveness::new(1);
         liveness.compare_links_soon(START);
         assert_eq!(liveness.ask_at(), Instant::NEVER);

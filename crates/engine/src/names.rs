@@ -82,7 +82,7 @@ mod tests {
     use crate::sending::tests::PARAMETERS;
 
     #[test]
-    fn the_responder_is_not_the_initiator() {
+    fn a_request_makes_the_connection_a_responder() {
         let mut names = Names::new(ConnectionId(7), Epoch(3));
         assert!(names.is_initiator());
         assert_eq!(names.of_peer(), (ConnectionId(0), Epoch(0)));
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a connection has one peer")]
-    fn no_other_end_takes_the_place_of_the_peer() {
+    fn a_second_peer_of_a_connection_panics() {
         let mut names = Names::new(ConnectionId(7), Epoch(3));
         names.on_accepted(ConnectionId(9), &PARAMETERS);
         names.on_accepted(ConnectionId(8), &PARAMETERS);

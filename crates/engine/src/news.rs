@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_much_news_took_is_given_back_and_none_is_lost_by_that() {
+    fn memory_of_a_long_event_queue_is_freed_without_losing_events() {
         let mut news = News::new(true);
         let of = |index| {
             let connection = ConnectionHandle { index, generation: 0 };

@@ -161,7 +161,7 @@ mod tests {
     type Change = fn(&mut Pairs, (LinkId, PeerAddr));
 
     #[test]
-    fn whatever_changes_is_a_reason_to_look() {
+    fn every_change_of_the_pairs_requests_a_new_search() {
         let pair = (LinkId(1), at(1));
         let changes: [Change; 5] = [
             |pairs, (link, peer)| pairs.forget(peer, Some(link)),
@@ -182,7 +182,7 @@ mod tests {
 
     //= protocol.md: join.7
     #[test]
-    fn a_link_that_is_not_wanted_or_has_a_part_is_not_announced_to_the_peer_again() {
+    fn an_unwanted_or_paired_link_is_not_announced_again() {
         let mut pairs = Pairs::default();
         for link in 0..3 {
             pairs.on_address_announced(LinkId(link));

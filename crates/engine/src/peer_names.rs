@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ended_connection_takes_no_name_from_a_newer_one() {
+    fn an_ended_connection_does_not_remove_the_name_of_a_newer_one() {
         let names = (ConnectionId(3), Epoch(4));
         let mut peers = PeerNames::default();
         peers.learn(names, 0);

@@ -62,7 +62,7 @@ mod tests {
 
     //= protocol.md: news.3
     #[test]
-    fn a_few_that_wait_ask_as_often_as_they_like_and_thousands_in_turn() {
+    fn few_waiting_connections_ask_freely_and_thousands_take_turns() {
         // Each case has a number of connections that wait, and each connection asks every 20 ms.
         // The second value says whether the limits allow all their questions for 10 s.
         for (connections, all_are_asked) in [(1, true), (30, true), (4000, false)] {

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn no_peer_is_let_in_without_a_cookie_of_its_own_address() {
+    fn a_peer_without_a_cookie_of_its_address_is_not_admitted() {
         let (mut reception, mut counters) = reception();
         let first = reception.admit(NOW, &mut counters, host(1), &hello(1, [0; COOKIE_BYTES]));
         let Admission::Prove(cookie) = first else { panic!("{first:?}") };
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_hello_finds_its_connection_until_that_ends() {
+    fn a_repeated_hello_finds_its_connection_until_the_connection_ends() {
         let (mut reception, _) = reception();
         assert_eq!(ask(&mut reception, host(1), 3), Admission::Welcome);
         assert_eq!(ask(&mut reception, host(1), 3), Admission::Repeated(3));
@@ -318,7 +318,7 @@ mod tests {
 
     //= protocol.md: phase.1, phase.2
     #[test]
-    fn a_host_has_its_share_of_requests_and_of_unconfirmed_connections() {
+    fn one_host_gets_only_its_share_of_requests_and_unconfirmed_connections() {
         let (mut reception, _) = reception();
         for source in 0..4 {
             assert_eq!(ask(&mut reception, host(1), source), Admission::Welcome);
@@ -337,7 +337,7 @@ mod tests {
 
     //= protocol.md: phase.3
     #[test]
-    fn a_peer_that_does_not_confirm_gives_way_only_to_others_that_wait() {
+    fn an_unconfirmed_connection_is_evicted_only_if_another_peer_waits() {
         let (mut reception, _) = reception();
         assert_eq!(ask(&mut reception, host(1), 0), Admission::Welcome);
         reception.on_accepted(host(1));

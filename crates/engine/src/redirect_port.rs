@@ -135,7 +135,7 @@ mod tests {
 
     //= protocol.md: moved.3
     #[test]
-    fn a_redirect_port_says_where_a_service_is_and_that_others_have_no_listener() {
+    fn a_redirect_port_redirects_known_services_and_rejects_unknown_ones() {
         let moved = Moved { address: ip("10.0.0.9:61440"), service: 8 };
         let mut redirect_port = RedirectPort::new(vec![(7, moved)]);
         let there = Some((77, RejectReason::Moved, moved.encode().to_vec()));
@@ -151,7 +151,7 @@ mod tests {
 
     //= protocol.md: moved.3, amplify.2, amplify.3, amplify.4
     #[test]
-    fn a_redirect_port_answers_nothing_else_no_group_and_only_so_much() {
+    fn a_redirect_port_answers_only_hellos_of_unicast_addresses_within_its_rate() {
         let mut redirect_port =
             RedirectPort::new(vec![(7, Moved { address: ip("0.0.0.0:1"), service: 7 })]);
         let reject = Handshake::Reject { reason: RejectReason::Moved, private_data: &[] };

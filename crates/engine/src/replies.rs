@@ -115,7 +115,7 @@ mod tests {
 
     //= protocol.md: amplify.4
     #[test]
-    fn there_are_only_so_many() {
+    fn replies_beyond_the_maximum_are_rate_limited() {
         let mut replies = Replies::new(false);
         for _ in 0..REPLIES_MAX {
             assert_eq!(push(&mut replies, ip("10.0.0.1:1")).rate_limited, 0);
@@ -128,14 +128,14 @@ mod tests {
 
     //= protocol.md: amplify.3
     #[test]
-    fn nothing_goes_to_a_group() {
+    fn no_reply_goes_to_a_multicast_address() {
         let mut replies = Replies::new(false);
         assert_eq!(push(&mut replies, ip("224.0.0.1:1")).wrong_address, 1);
         assert!(replies.is_empty());
     }
 
     #[test]
-    fn what_finds_no_room_waits_and_holds_up_nothing() {
+    fn a_reply_that_a_full_driver_refuses_waits_without_blocking_others() {
         let mut replies = Replies::new(true);
         let (full, other) = (ip("10.0.0.1:1"), ip("10.0.0.2:1"));
         for to in [full, other, full] {

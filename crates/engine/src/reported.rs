@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_reported_need_not_be_reported_again_but_a_question_stays_until_it_is_taken() {
+    fn a_report_is_sent_once_and_a_question_stays_pending_until_taken() {
         let mut reported = Reported::new(u32::MAX);
         reported.report_now();
         reported.on_question(true);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn over_one_link_the_next_acknowledgement_is_the_answer() {
+    fn the_next_acknowledgement_over_the_only_link_answers_a_question() {
         let mut reported = Reported::new(0);
         reported.on_question(true);
         reported.on_question(false);

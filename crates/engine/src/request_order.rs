@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_comes_after_something_from_behind_it_is_out_of_order() {
+    fn a_fragment_is_out_of_order_only_behind_the_newest_position() {
         let mut order = RequestOrder::new(u32::MAX);
         let arrivals =
             [(u32::MAX, 0), (u32::MAX, 9), (u32::MAX, 5), (0, 0), (u32::MAX, 9), (0, 0), (2, 1)];

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_again_and_again_is_counted_until_it_ends() {
+    fn retries_are_counted_until_the_retry_ends() {
         let mut retry = Retry::NONE;
         assert!(retry.is_paused() && !retry.is_due(Instant(1 << 60)));
         retry.begin(Instant(5));

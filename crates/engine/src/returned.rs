@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_get_what_was_theirs_and_nothing_else() {
+    fn only_fragments_of_operations_are_returned_to_operations() {
         let (mut returned, mut operations) = (Returned::default(), Vec::new());
         for (fate, carried) in [
             (Fate::Acked, of(1, 700, CarriedKind::Request)),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_message_is_said_again_and_one_that_arrived_is_not() {
+    fn a_lost_message_is_retransmitted_and_a_delivered_one_is_not() {
         let mut pending = Pending::default();
         for _ in 0..2 {
             pending.say(PING);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_frame_that_reported_statuses_is_known_to_have_reported_them() {
+    fn only_an_acknowledged_status_frame_counts_as_a_status_report() {
         for (slot, statuses, has_reported) in
             [(STATUS, 2, true), (STATUS, 0, false), (STATUS, 2 << 16, false), (0, 2, false)]
         {

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_go_with_the_next_frame_and_with_no_other() {
+    fn acknowledgements_are_sent_with_the_next_frame_only() {
         let (mut scratch, mut connection) = (Scratch::without_room(), connection());
         let (mut path, mut sent) = (path(), pool());
         scratch.begin(path.peer());
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_frame_of_a_batch_asks() {
+    fn only_the_last_frame_of_a_batch_requests_an_acknowledgement() {
         let (mut scratch, mut path, mut sent) = (Scratch::default(), path(), pool());
         scratch.begin(path.peer());
         for _ in 0..3 {
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_not_asked_again_in_a_turn_in_which_it_had_no_room() {
+    fn a_full_driver_is_not_called_again_in_the_same_turn() {
         let (mut scratch, mut links) = (Scratch::default(), links());
         let to = PeerAddr::default();
         let mut calls = 0;

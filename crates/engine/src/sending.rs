@@ -405,7 +405,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn whatever_changes_the_size_of_frames_changes_it_for_congestion_control() {
+    fn every_change_of_the_frame_size_reaches_congestion_control() {
         let (mut sending, mut pool) = (sending(), pool());
         assert!(is_one_size(&sending, 1400));
         let size = sending.poll_mtu_probe(START).expect("larger frames are tried");
@@ -423,7 +423,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_frame_goes_as_a_probe_though_the_window_is_closed() {
+    fn one_probe_frame_is_sent_despite_a_closed_window() {
         let (mut sending, mut pool) = (sending(), pool());
         let mut frames = 0;
         while sending.has_room(START) {
@@ -443,7 +443,7 @@ pub(crate) mod tests {
 
     //= protocol.md: index.1
     #[test]
-    fn packet_numbers_go_on_when_everything_else_starts_again() {
+    fn packet_numbers_continue_after_a_restart_of_the_path() {
         let (mut before, mut pool) = (sending(), pool());
         for number in 0..5 {
             before.on_sent(&mut pool, START, 1400, Purpose::Data, data(number));

@@ -157,12 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn like_links_are_brought_out_of_step_once_in_a_while() {
+    fn similar_links_are_desynchronized_periodically() {
         assert_eq!(found(Spreading::default(), 100), [32, 64, 96]);
     }
 
     #[test]
-    fn one_link_has_no_scheduler_and_two_have() {
+    fn the_scheduler_chooses_only_among_several_links() {
         let mut spreading = Spreading::default();
         let mut views = [VIEW; 2];
         let policy = SchedulingPolicy::default();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learnt_of_a_position_is_not_taken_for_another_link() {
+    fn shifted_positions_discard_what_was_learned_about_a_link() {
         let mut spreading = Spreading { in_step: STEP_FRAMES, ..Spreading::default() };
         spreading.on_cut(0, &VIEW);
         spreading.on_positions_shifted();

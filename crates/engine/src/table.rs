@@ -289,7 +289,7 @@ mod tests {
 
     //= protocol.md: name.1
     #[test]
-    fn ids_of_a_slot_do_not_come_again() {
+    fn a_reused_slot_gets_a_new_connection_id() {
         let queue = std::sync::Arc::new(semantics::CompletionQueue::new(1));
         let mut table = ConnectionTable::new(&EngineConfig::default(), queue.into());
         let mut entropy = ChaCha8Rng::from_seed([3; 32]);

@@ -107,7 +107,7 @@ mod tests {
 
     //= protocol.md: silence.4
     #[test]
-    fn one_asks_for_all_and_all_ask_if_it_gets_no_answer() {
+    fn one_connection_asks_for_all_and_all_ask_after_an_unanswered_question() {
         let mut watch = Watch::default();
         assert_eq!(judge(&watch, START, 1), Question::Ask);
         watch.on_asked(START, place(0));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_no_connection_asks_are_forgotten() {
+    fn unused_addresses_are_forgotten() {
         let mut watch = Watch::default();
         for index in 0..100_000_u32 {
             let peer = PeerAddr::shared_memory(1, index.into());

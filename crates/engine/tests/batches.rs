@@ -60,7 +60,7 @@ fn driver_messages(rate: u64) -> f64 {
 }
 
 #[test]
-fn the_end_of_an_operation_does_not_divide_what_an_offloading_driver_sends_at_once() {
+fn the_end_of_an_operation_does_not_split_the_batch_of_an_offloading_driver() {
     // The rates stand for hosts with 0.5, 1, 2 and 4 times the speed of a host that reaches 40
     // Gb/s. On still slower hosts, batches are always short.
     for gigabits in [20, 40, 80, 160] {
@@ -72,7 +72,7 @@ fn the_end_of_an_operation_does_not_divide_what_an_offloading_driver_sends_at_on
 }
 
 #[test]
-fn deferred_ends_arrive_where_frames_are_lost_and_drivers_are_full() {
+fn deferred_ends_arrive_despite_lost_frames_and_full_drivers() {
     let mut pair = offloading(40_000_000_000);
     pair.filter = Box::new(|number, _| number % 97 != 0);
     let mut calls = 0;
@@ -91,7 +91,7 @@ fn deferred_ends_arrive_where_frames_are_lost_and_drivers_are_full() {
 /// the packet numbers of these frames, because the peer would treat later frames with these numbers
 /// as duplicates.
 #[test]
-fn frames_that_leave_although_their_driver_had_no_room_do_no_harm() {
+fn packet_numbers_of_refused_frames_that_left_anyway_are_not_reused() {
     let mut pair = offloading(40_000_000_000);
     let mut numbers = HashSet::new();
     pair.filter = Box::new(move |_, flight| {
@@ -141,7 +141,7 @@ fn busy_stream() -> Pair {
 }
 
 #[test]
-fn deferred_ends_are_given_back_where_payload_is_unmapped() {
+fn unmapped_payload_releases_deferred_ends() {
     for frame in [0, 10, 40] {
         let mut pair = busy_stream();
         let mut calls = 0;
@@ -158,7 +158,7 @@ fn deferred_ends_are_given_back_where_payload_is_unmapped() {
 }
 
 #[test]
-fn a_region_that_is_deregistered_ends_a_stream_whose_ends_are_deferred() {
+fn deregistering_the_region_fails_a_stream_with_deferred_ends() {
     let mut pair = busy_stream();
     let region = pair.hosts[0].region.id;
     pair.hosts[0].memory.deregister(region).expect("it is registered");

@@ -61,7 +61,7 @@ fn assert_gone(pair: &Pair) {
 
 //= protocol.md: close.1
 #[test]
-fn what_is_outstanding_when_a_connection_closes_completes_once() {
+fn outstanding_operations_complete_once_when_a_connection_closes() {
     for (links, both, after_ns) in [
         (1, false, 0),
         (1, true, 0),
@@ -156,7 +156,7 @@ fn a_receiver_that_closes_at_once_after_the_last_message_fails_none_of_ten_thous
 
 //= protocol.md: close.7
 #[test]
-fn a_close_that_does_not_report_what_was_delivered_is_a_close_all_the_same() {
+fn a_close_without_a_delivery_report_closes_the_connection() {
     let mut pair = Pair::connected(1);
     let source = pair.source(0, 0);
     pair.receive(1, 3_000_000, 5000, 0);
@@ -183,7 +183,7 @@ fn a_close_that_does_not_report_what_was_delivered_is_a_close_all_the_same() {
 
 //= protocol.md: close.2, close.3
 #[test]
-fn a_lost_close_is_repeated_and_a_lost_answer_asked_for_again() {
+fn a_lost_close_is_retransmitted_and_a_lost_answer_requested_again() {
     for lose_answer in [false, true] {
         for times in [1, 3] {
             let mut pair = Pair::connected(1);
@@ -208,7 +208,7 @@ fn a_lost_close_is_repeated_and_a_lost_answer_asked_for_again() {
 
 //= protocol.md: close.2
 #[test]
-fn closing_ends_although_no_answer_comes() {
+fn closing_ends_without_an_answer() {
     let mut pair = Pair::connected(1);
     post_everything(&mut pair);
     pair.set_up(0, 0, false);
@@ -226,7 +226,7 @@ fn closing_ends_although_no_answer_comes() {
 
 //= protocol.md: close.6, news.2
 #[test]
-fn an_idle_peer_that_missed_the_end_learns_of_it_when_it_speaks() {
+fn an_idle_peer_that_missed_the_close_fails_at_its_next_request() {
     let mut pair = Pair::connected(1);
     pair.set_up(0, 0, false);
     close(&mut pair, 0);
@@ -242,7 +242,7 @@ fn an_idle_peer_that_missed_the_end_learns_of_it_when_it_speaks() {
 
 //= protocol.md: silence.2
 #[test]
-fn without_keep_alive_a_silent_peer_is_given_up_only_when_something_is_outstanding() {
+fn without_keep_alive_a_silent_peer_fails_only_with_outstanding_operations() {
     let config = EngineConfig::default().keep_alive_ns(u64::MAX);
     let mut pair = Pair::connected_with(&[LinkPlan::default(); 2], config);
     for host in &mut pair.channels {
@@ -266,7 +266,7 @@ fn without_keep_alive_a_silent_peer_is_given_up_only_when_something_is_outstandi
 }
 
 #[test]
-fn closing_while_accepting_leaves_nothing() {
+fn closing_while_accepting_leaks_nothing() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     pair.hosts[1].accepts = false;
@@ -288,7 +288,7 @@ fn closing_while_accepting_leaves_nothing() {
 
 //= protocol.md: receive.6, violation.4, ack.11
 #[test]
-fn a_peer_that_acknowledges_what_was_not_sent_is_refused() {
+fn acknowledging_unsent_packets_ends_the_connection() {
     let mut pair = Pair::connected(1);
     pair.filter = Box::new(|_, flight| {
         // In an Ack, the ack section follows the common header. The first link block follows the
@@ -311,7 +311,7 @@ fn a_peer_that_acknowledges_what_was_not_sent_is_refused() {
 }
 
 #[test]
-fn records_for_packets_come_back_when_connections_end() {
+fn closed_connections_release_their_packet_records() {
     let config = EngineConfig::default().active_connections(2);
     let mut pair = Pair::connected_with(&[LinkPlan::default()], config);
     for round in 0..8 {
@@ -328,7 +328,7 @@ fn records_for_packets_come_back_when_connections_end() {
 
 //= protocol.md: close.5
 #[test]
-fn a_storm_of_closes_is_answered_and_no_more() {
+fn a_storm_of_closes_causes_only_answers() {
     let mut pair = Pair::connected(1);
     pair.filter = Box::new(|_, flight| !carries(&flight.bytes, |m| *m == Control::CloseAck));
     let mut last = None;

@@ -148,7 +148,7 @@ fn a_datagram_arrives_behind_a_route_header_with_its_sender() {
 }
 
 #[test]
-fn a_datagram_is_gathered_from_pieces_and_scattered_into_others() {
+fn a_datagram_is_gathered_from_sges_and_scattered_into_sges() {
     let mut pair = Pair::new(1);
     let [from, to] = ports(&mut pair);
     pair.fill(0, 4000);
@@ -181,7 +181,7 @@ fn bodies(pair: &Pair, receives: u64, len: u32) -> Vec<Vec<u8>> {
 
 //= protocol.md: datagram.4, datagram.9
 #[test]
-fn datagrams_that_find_no_receive_wait_for_one_in_their_order() {
+fn datagrams_without_a_receive_wait_in_order() {
     let mut pair = Pair::new(1);
     let [_, to] = ports(&mut pair);
     for body in [b"0", b"1", b"2"] {
@@ -207,7 +207,7 @@ fn datagrams_that_find_no_receive_wait_for_one_in_their_order() {
 
 //= protocol.md: datagram.9
 #[test]
-fn a_datagram_waits_for_a_second_and_no_longer() {
+fn a_datagram_waits_at_most_one_second_for_a_receive() {
     let mut pair = Pair::new(1);
     let [_, to] = ports(&mut pair);
     deliver(&mut pair, GOOD(), b"old");
@@ -224,7 +224,7 @@ fn a_datagram_waits_for_a_second_and_no_longer() {
 
 //= protocol.md: datagram.9
 #[test]
-fn what_waits_for_receives_is_bounded_for_a_port_and_for_all() {
+fn waiting_datagrams_are_limited_per_port_and_in_total() {
     let mut pair = Pair::new(1);
     for own in 0..20 {
         open(&mut pair, 1, 0x100 + own);
@@ -243,7 +243,7 @@ fn what_waits_for_receives_is_bounded_for_a_port_and_for_all() {
 
 //= protocol.md: datagram.9
 #[test]
-fn what_waited_is_gone_with_the_port_and_with_its_receives() {
+fn waiting_datagrams_are_dropped_with_their_port_and_its_receives() {
     let mut pair = Pair::new(1);
     let [_, to] = ports(&mut pair);
     deliver(&mut pair, GOOD(), b"for nobody");
@@ -262,7 +262,7 @@ fn what_waited_is_gone_with_the_port_and_with_its_receives() {
 
 //= protocol.md: datagram.9
 #[test]
-fn a_post_of_a_shared_receive_returns_that_a_datagram_waits() {
+fn posting_a_shared_receive_reports_a_waiting_datagram() {
     let mut pair = Pair::new(1);
     let shared = Arc::new(SharedReceives::new(8));
     let ports = [0xa1, 0xb1].map(|own| open_sharing(&mut pair, own, &shared));
@@ -289,7 +289,7 @@ fn a_post_of_a_shared_receive_returns_that_a_datagram_waits() {
 
 //= protocol.md: datagram.3, datagram.4, datagram.5
 #[test]
-fn what_cannot_be_received_is_dropped_counted_and_not_answered() {
+fn an_undeliverable_datagram_is_dropped_and_counted_without_an_answer() {
     let mut pair = Pair::new(1);
     let [_, to] = ports(&mut pair);
     receive(&mut pair, to, 0, ROUTE + 8, 7);
@@ -328,7 +328,7 @@ fn an_endpoint_without_ports_answers_no_datagram() {
 
 //= protocol.md: datagram.2
 #[test]
-fn a_datagram_longer_than_its_link_carries_is_refused_when_it_is_posted() {
+fn a_datagram_beyond_the_link_mtu_is_refused_when_posted() {
     let wide = LinkPlan { frame_bytes_max: 8972, ..LinkPlan::default() };
     let mut pair = Pair::with(&[LinkPlan::default(), wide], EngineConfig::default());
     let [from, to] = ports(&mut pair);
@@ -376,7 +376,7 @@ fn datagrams_to_one_peer_leave_in_batches() {
 }
 
 #[test]
-fn what_a_full_driver_refuses_waits_and_keeps_its_order() {
+fn datagrams_refused_by_a_full_driver_wait_in_order() {
     let mut pair = Pair::new(2);
     let [from, to] = ports(&mut pair);
     for context in 0..10 {
@@ -408,7 +408,7 @@ fn what_a_full_driver_refuses_waits_and_keeps_its_order() {
 }
 
 #[test]
-fn a_datagram_that_may_have_left_is_not_retransmitted() {
+fn a_datagram_that_may_have_been_sent_is_not_retransmitted() {
     let mut pair = Pair::new(1);
     let [from, to] = ports(&mut pair);
     for context in 0..10 {
@@ -430,7 +430,7 @@ fn a_datagram_that_may_have_left_is_not_retransmitted() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_its_shared_memory_holds_up_no_other() {
+fn a_peer_that_does_not_read_its_ring_blocks_no_other_peer() {
     share_memory();
     let mut pair = Pair::new(1);
     let [from, _] = ports(&mut pair);
@@ -444,7 +444,7 @@ fn a_peer_that_does_not_read_its_shared_memory_holds_up_no_other() {
 }
 
 #[test]
-fn only_so_many_datagrams_wait() {
+fn the_datagram_queue_is_bounded() {
     let mut pair = Pair::new(1);
     let [from, _] = ports(&mut pair);
     for context in 0..1024 {
@@ -471,7 +471,7 @@ fn on_a_link_that_is_down_datagrams_are_lost() {
 }
 
 #[test]
-fn memory_that_is_gone_fails_its_own_datagram_and_no_other() {
+fn missing_memory_fails_only_its_own_datagram() {
     let mut pair = Pair::new(1);
     let [from, to] = ports(&mut pair);
     let Host { memory, domain, .. } = &pair.hosts[0];
@@ -517,7 +517,7 @@ fn memory_that_is_gone_fails_its_own_datagram_and_no_other() {
 }
 
 #[test]
-fn a_port_that_closes_flushes_what_was_posted_and_is_another_when_opened_again() {
+fn a_closed_port_flushes_posted_work_and_reopens_as_a_new_port() {
     let mut pair = Pair::new(1);
     let [from, to] = ports(&mut pair);
     assert_eq!(
@@ -547,7 +547,7 @@ fn a_port_that_closes_flushes_what_was_posted_and_is_another_when_opened_again()
 }
 
 #[test]
-fn a_key_that_changes_lets_in_peers_that_know_it() {
+fn a_changed_datagram_key_admits_only_datagrams_with_the_new_key() {
     let mut pair = Pair::new(1);
     let [_, to] = ports(&mut pair);
     receive(&mut pair, to, 0, 100, 1);
@@ -559,7 +559,7 @@ fn a_key_that_changes_lets_in_peers_that_know_it() {
 }
 
 #[test]
-fn a_port_whose_queue_is_overrun_takes_no_more() {
+fn a_port_with_an_overrun_queue_accepts_no_more_work() {
     let mut pair = Pair::new(1);
     let small = Arc::new(CompletionQueue::new(1));
     let (send, receives) = (Arc::clone(&small), Arc::clone(&small));
@@ -588,7 +588,7 @@ fn a_port_whose_queue_is_overrun_takes_no_more() {
 }
 
 #[test]
-fn a_receive_must_be_in_memory_that_may_be_written_and_there_are_only_so_many() {
+fn a_receive_needs_writable_memory_and_their_number_is_limited() {
     let mut pair = Pair::new(1);
     let [_, to] = ports(&mut pair);
     let Host { engine, memory, domain, region, .. } = &mut pair.hosts[1];
@@ -627,7 +627,7 @@ fn a_receive_without_memory_fails_with_the_datagram_that_takes_it() {
 }
 
 #[test]
-fn receives_that_are_taken_back_are_not_flushed() {
+fn withdrawn_receives_are_not_flushed() {
     let mut pair = Pair::new(1);
     let [_, two] = ports(&mut pair);
     receive(&mut pair, two, 0, 100, 1);
@@ -709,7 +709,7 @@ fn a_port_with_shared_receives_has_none_of_its_own() {
 }
 
 #[test]
-fn a_shared_receive_in_memory_that_is_not_there_fails_with_the_datagram_that_takes_it() {
+fn a_shared_receive_with_missing_memory_fails_with_the_datagram_that_takes_it() {
     let mut pair = Pair::new(1);
     let shared = Arc::new(SharedReceives::new(8));
     open_sharing(&mut pair, 0xa1, &shared);
@@ -723,7 +723,7 @@ fn a_shared_receive_in_memory_that_is_not_there_fails_with_the_datagram_that_tak
 }
 
 #[test]
-fn a_datagram_that_leaves_fewer_receives_than_wanted_is_reported_once() {
+fn crossing_the_limit_of_shared_receives_is_reported_once() {
     let mut pair = Pair::new(1);
     let shared = Arc::new(SharedReceives::new(8));
     open_sharing(&mut pair, 0xa1, &shared);
@@ -742,7 +742,7 @@ fn a_datagram_that_leaves_fewer_receives_than_wanted_is_reported_once() {
 
 //= protocol.md: datagram.4, shared.3
 #[test]
-fn a_datagram_takes_no_receive_that_a_connection_waits_for() {
+fn a_datagram_takes_no_receive_from_a_waiting_connection() {
     let shared = Arc::new(SharedReceives::new(8));
     let mut pair = Pair::new(1);
     for host in &mut pair.hosts {
@@ -769,7 +769,7 @@ fn a_datagram_takes_no_receive_that_a_connection_waits_for() {
 
 //= protocol.md: datagram.6
 #[test]
-fn a_datagram_to_a_group_is_for_its_members_and_no_other() {
+fn a_multicast_datagram_reaches_only_group_members() {
     let mut pair = Pair::new(1);
     let [_, first] = ports(&mut pair);
     let (second, third) = (open(&mut pair, 1, 0xb0), open(&mut pair, 1, 0xb1));
@@ -817,7 +817,7 @@ fn a_datagram_to_a_group_is_for_its_members_and_no_other() {
 }
 
 #[test]
-fn a_payload_that_lies_outside_of_the_frame_is_received_from_there() {
+fn a_datagram_payload_outside_the_frame_is_received() {
     let mut pair = Pair::new(1);
     let [_, to] = ports(&mut pair);
     receive(&mut pair, to, 0, 100, 1);
@@ -839,7 +839,7 @@ fn a_payload_that_lies_outside_of_the_frame_is_received_from_there() {
 }
 
 #[test]
-fn a_link_that_was_taken_away_brings_no_datagram() {
+fn a_removed_link_delivers_no_datagrams() {
     let mut pair = Pair::new(1);
     let [_, to] = ports(&mut pair);
     receive(&mut pair, to, 0, 100, 1);

@@ -22,7 +22,7 @@ fn results(pair: &Pair, host: usize) -> Vec<(u64, Result<(), OperationError>)> {
 
 //= protocol.md: credit.2, credit.4, news.1
 #[test]
-fn a_send_waits_for_a_receive_even_if_the_news_of_it_is_lost() {
+fn a_waiting_send_gets_its_receive_even_if_the_notification_is_lost() {
     for lost in [0, 1, 5] {
         let mut pair = Pair::connected(1);
         let source = pair.source(0, 0);
@@ -47,7 +47,7 @@ fn a_send_waits_for_a_receive_even_if_the_news_of_it_is_lost() {
 
 //= protocol.md: violation.5
 #[test]
-fn a_receive_too_small_ends_the_connection_and_completes_everything() {
+fn a_receive_that_is_too_small_ends_the_connection_and_completes_everything() {
     let mut pair = Pair::connected(1);
     pair.receive(1, 0, 50, 7);
     let source = pair.source(0, 0);
@@ -62,7 +62,7 @@ fn a_receive_too_small_ends_the_connection_and_completes_everything() {
 
 //= protocol.md: answer.10
 #[test]
-fn no_more_reads_are_asked_at_a_time_than_the_peer_serves() {
+fn outstanding_reads_never_exceed_the_peers_read_depth() {
     let config = EngineConfig::default().read_depth(3);
     let mut pair = Pair::connected_with(&[LinkPlan::default(); 2], config);
     let asked = Rc::new(Cell::new((0_i64, 0_i64)));
@@ -143,7 +143,7 @@ fn fences_fit_an_order_pool_of_any_size() {
 
 //= protocol.md: answer.2, violation.3
 #[test]
-fn access_that_is_not_granted_ends_the_connection_and_touches_nothing() {
+fn denied_access_ends_the_connection_and_changes_no_memory() {
     use AccessFault::{Key, Range, Right};
     for case in 0..6 {
         let mut pair = Pair::connected(1);
@@ -195,7 +195,7 @@ fn access_that_is_not_granted_ends_the_connection_and_touches_nothing() {
 
 //= protocol.md: violation.6
 #[test]
-fn regions_that_go_in_the_middle_of_an_operation_end_the_connection() {
+fn deregistering_a_region_during_an_operation_ends_the_connection() {
     for at_target in [false, true] {
         for kind in 0..3 {
             let gigabit = LinkPlan { rate: Some(1_000_000_000), ..LinkPlan::default() };
@@ -242,7 +242,7 @@ fn regions_that_go_in_the_middle_of_an_operation_end_the_connection() {
 use pair::Host;
 
 #[test]
-fn a_driver_may_take_any_part_of_a_batch_or_nothing_for_a_while() {
+fn operations_complete_when_a_driver_takes_partial_batches_or_none() {
     for seed in 1..=20_u64 {
         let links = 1 + seed as u8 % 2;
         let mut pair = Pair::connected(links);
@@ -287,7 +287,7 @@ fn a_driver_may_take_any_part_of_a_batch_or_nothing_for_a_while() {
 }
 
 #[test]
-fn acknowledgements_survive_a_driver_that_another_connection_keeps_full() {
+fn acknowledgements_leave_while_another_connection_keeps_the_driver_full() {
     let mut pair = Pair::connected(1);
     pair.take = Box::new({
         let mut turn = 0;
@@ -311,7 +311,7 @@ fn acknowledgements_survive_a_driver_that_another_connection_keeps_full() {
 }
 
 #[test]
-fn unmapped_payload_ends_the_connection_whose_it_is() {
+fn unmapped_payload_ends_only_its_own_connection() {
     let mut pair = Pair::connected(1);
     pair.write(0, 0, 1_000_000, 1);
     pair.write(0, 0, 1_000_000, 2);
@@ -351,7 +351,7 @@ fn assert_the_read_is_to_blame(pair: &mut Pair) {
 
 //= protocol.md: answer.8
 #[test]
-fn memory_of_an_answer_that_is_deregistered_fails_the_read_and_no_operation_here() {
+fn deregistered_memory_of_an_answer_fails_the_read_and_no_local_operation() {
     let (mut pair, read) = pair_that_answers();
     pair.run_for(200_000);
     pair.hosts[0].memory.deregister(read.id).unwrap();
@@ -359,7 +359,7 @@ fn memory_of_an_answer_that_is_deregistered_fails_the_read_and_no_operation_here
 }
 
 #[test]
-fn memory_of_an_answer_that_is_unmapped_fails_the_read_and_no_operation_here() {
+fn unmapped_memory_of_an_answer_fails_the_read_and_no_local_operation() {
     let (mut pair, _read) = pair_that_answers();
     pair.take = Box::new(|host, _, frames| {
         if host == 0 && frames > 1 { Emitted::PayloadUnmapped(0) } else { Emitted::Taken(frames) }
@@ -368,7 +368,7 @@ fn memory_of_an_answer_that_is_unmapped_fails_the_read_and_no_operation_here() {
 }
 
 #[test]
-fn the_operation_whose_payload_is_unmapped_is_to_blame_and_none_before_it() {
+fn unmapped_payload_fails_its_own_operation_and_none_before_it() {
     let mut pair = Pair::connected(1);
     pair.write(0, 0, 1000, 2);
     pair.write(0, 0, 1000, 3);
@@ -386,7 +386,7 @@ fn the_operation_whose_payload_is_unmapped_is_to_blame_and_none_before_it() {
 
 //= protocol.md: notify.2
 #[test]
-fn notifications_wait_for_an_application_that_does_not_poll() {
+fn notifications_are_kept_for_an_application_that_does_not_poll() {
     let mut pair = Pair::new(1);
     pair.hosts[1].queue = Arc::new(semantics::CompletionQueue::new(4));
     pair.establish();
@@ -422,7 +422,7 @@ fn notifications_wait_for_an_application_that_does_not_poll() {
 /// Each answer also acknowledges the frame that it answers, so a ping-pong needs only one frame in
 /// each direction.
 #[test]
-fn two_ends_that_answer_each_other_send_nothing_but_answers() {
+fn a_ping_pong_sends_no_separate_acknowledgements() {
     const ROUNDS: u64 = 300;
     let mut pair = Pair::connected(1);
     pair.run_for(1_000_000_000);

@@ -12,7 +12,7 @@ use pair::{Host, LinkPlan, Pair, address, caps, share_memory};
 use semantics::{Operation, OperationFlags, Request, Source};
 
 #[test]
-fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
+fn an_acknowledgement_blocked_by_a_full_link_leaves_no_expired_timer() {
     let mut pair = Pair::connected(1);
     pair.take = Box::new(|host, _, frames| Emitted::Taken(if host == 1 { 0 } else { frames }));
     pair.write(0, 0, 100_000, 1);
@@ -33,7 +33,7 @@ fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
 }
 
 #[test]
-fn questions_that_wait_for_a_full_link_leave_no_timer_in_the_past() {
+fn questions_blocked_by_a_full_link_leave_no_expired_timer() {
     let mut pair = Pair::new(1);
     pair.take = Box::new(|_, _, _| Emitted::Taken(0));
     // The number of connections exceeds the limit of waiting replies.
@@ -59,7 +59,7 @@ fn questions_that_wait_for_a_full_link_leave_no_timer_in_the_past() {
 const QUESTIONS: u64 = 300;
 
 #[test]
-fn news_that_a_full_driver_refuses_were_not_sent_and_go_out_with_the_first_room() {
+fn control_messages_refused_by_a_full_driver_are_sent_when_it_has_room() {
     let mut pair = Pair::connected(2);
     let handle = pair.hosts[0].connection.unwrap();
     let before = pair.hosts[0].info().paths[0].counters;
@@ -83,7 +83,7 @@ fn news_that_a_full_driver_refuses_were_not_sent_and_go_out_with_the_first_room(
 }
 
 #[test]
-fn a_close_that_a_full_driver_refuses_goes_out_with_the_first_room() {
+fn a_close_refused_by_a_full_driver_is_sent_when_it_has_room() {
     let mut pair = Pair::connected(1);
     let handle = pair.hosts[0].connection.unwrap();
     pair.take = Box::new(|host, _, frames| Emitted::Taken(if host == 0 { 0 } else { frames }));
@@ -95,7 +95,7 @@ fn a_close_that_a_full_driver_refuses_goes_out_with_the_first_room() {
 }
 
 #[test]
-fn an_answer_to_a_challenge_that_a_full_driver_refuses_is_given_before_the_next_challenge() {
+fn a_challenge_answer_refused_by_a_full_driver_is_sent_before_the_next_challenge() {
     let mut pair = Pair::connected(1);
     let handle = pair.hosts[0].connection.unwrap();
     for host in 0..2 {
@@ -116,7 +116,7 @@ fn an_answer_to_a_challenge_that_a_full_driver_refuses_is_given_before_the_next_
 }
 
 #[test]
-fn probes_of_the_path_mtu_that_a_full_driver_refuses_are_not_taken_for_lost() {
+fn mtu_probes_refused_by_a_full_driver_do_not_count_as_lost() {
     let plan =
         LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None, offloads: false };
     let mut pair = Pair::with(&[plan], EngineConfig::default());
@@ -255,7 +255,7 @@ impl Star {
 }
 
 #[test]
-fn a_peer_that_reads_no_more_of_its_memory_holds_up_no_other() {
+fn a_peer_that_stops_reading_its_ring_blocks_no_other_peer() {
     share_memory();
     let mut star = Star::new(4);
     let [stopped, other] = [1, 2].map(|to| star.connect(0, to));
@@ -283,7 +283,7 @@ fn a_peer_that_reads_no_more_of_its_memory_holds_up_no_other() {
 }
 
 #[test]
-fn connections_take_turns_in_what_room_a_full_link_has() {
+fn connections_take_turns_on_a_full_link() {
     let mut star = Star::new(5);
     let connections = [1, 2, 3, 4].map(|to| star.connect(0, to));
     star.run(100);

@@ -57,7 +57,7 @@ fn cookie_of(answers: &[Vec<u8>]) -> [u8; 24] {
 
 //= protocol.md: set-up.2, set-up.9, cookie.1, amplify.1
 #[test]
-fn nothing_is_kept_of_a_stranger_before_it_returns_a_cookie() {
+fn no_state_is_kept_before_a_peer_returns_its_cookie() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     pair.hosts[1].accepts = false;
@@ -76,7 +76,7 @@ fn nothing_is_kept_of_a_stranger_before_it_returns_a_cookie() {
 
 //= protocol.md: set-up.5
 #[test]
-fn a_forged_or_stale_cookie_or_one_of_another_is_answered_with_a_new_one() {
+fn a_forged_stale_or_foreign_cookie_is_answered_with_a_new_one() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     pair.hosts[1].accepts = false;
@@ -122,7 +122,7 @@ fn a_repeated_hello_is_one_request() {
 
 //= protocol.md: phase.1
 #[test]
-fn one_host_cannot_take_the_place_of_all_requests() {
+fn one_host_cannot_occupy_all_pending_requests() {
     let config = EngineConfig::default().requests_max(16);
     let mut pair = Pair::with(&[LinkPlan::default(); 6], config);
     pair.hosts[1].engine.listen(0);
@@ -162,7 +162,7 @@ fn one_host_cannot_take_the_place_of_all_requests() {
 
 //= protocol.md: set-up.4
 #[test]
-fn no_listener_is_said_without_delay() {
+fn a_missing_listener_is_reported_at_once() {
     let mut pair = Pair::new(1);
     pair.connect();
     pair.run_for(1_000_000);
@@ -173,7 +173,7 @@ fn no_listener_is_said_without_delay() {
 
 //= protocol.md: preamble.2, set-up.15
 #[test]
-fn another_version_gets_ours_and_sends_its_own() {
+fn peers_of_different_versions_exchange_their_versions() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     let mut other = hello(5, [0; 24], 0);
@@ -201,7 +201,7 @@ fn another_version_gets_ours_and_sends_its_own() {
 
 //= protocol.md: set-up.15
 #[test]
-fn an_application_may_reject_with_a_reason_of_its_own() {
+fn an_application_may_reject_with_its_own_reason() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     pair.hosts[1].accepts = false;
@@ -222,7 +222,7 @@ fn an_application_may_reject_with_a_reason_of_its_own() {
 
 //= protocol.md: set-up.8
 #[test]
-fn a_limit_of_connections_holds_and_frees_itself() {
+fn a_connection_limit_holds_and_frees_closed_connections() {
     let config = EngineConfig::default().connections_max(2);
     let mut pair = Pair::with(&[LinkPlan::default()], config);
     pair.hosts[1].engine.listen(0);
@@ -249,7 +249,7 @@ fn a_limit_of_connections_holds_and_frees_itself() {
 
 //= protocol.md: receive.5, set-up.14, silence.1
 #[test]
-fn each_frame_of_the_handshake_may_be_lost() {
+fn the_handshake_survives_the_loss_of_each_frame() {
     for lost in 1..=8 {
         let mut pair = Pair::new(1);
         pair.filter = Box::new(move |frame, _| frame != lost);
@@ -265,7 +265,7 @@ fn each_frame_of_the_handshake_may_be_lost() {
 
 //= protocol.md: set-up.11, set-up.13
 #[test]
-fn each_frame_of_the_handshake_may_come_twice() {
+fn the_handshake_survives_the_duplication_of_each_frame() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     pair.connect();
@@ -287,7 +287,7 @@ fn each_frame_of_the_handshake_may_come_twice() {
 
 //= protocol.md: silence.2
 #[test]
-fn an_unreachable_peer_is_given_up_within_the_silence_budget() {
+fn connecting_to_an_unreachable_peer_fails_within_the_silence_budget() {
     let mut pair = Pair::new(1);
     pair.set_up(0, 0, false);
     pair.connect();
@@ -308,7 +308,7 @@ fn an_unreachable_peer_is_given_up_within_the_silence_budget() {
 
 //= protocol.md: receive.5
 #[test]
-fn an_acceptance_that_is_lost_is_given_up() {
+fn a_connection_whose_acceptance_is_lost_is_abandoned() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     pair.filter = Box::new(|_, flight| {
@@ -328,7 +328,7 @@ fn an_acceptance_that_is_lost_is_given_up() {
 
 //= protocol.md: reset.1, reset.3, reset.4
 #[test]
-fn a_restarted_peer_is_noticed_at_the_next_frame() {
+fn a_restarted_peer_is_detected_at_the_next_frame() {
     for operations in [0, 3] {
         let mut pair = Pair::connected(1);
         for context in 0..operations {
@@ -355,7 +355,7 @@ fn a_restarted_peer_is_noticed_at_the_next_frame() {
 /// No packet is in flight, so this end can only ask the peer for a report of deliveries and
 /// credits.
 #[test]
-fn a_peer_that_restarts_before_its_answer_arrives_is_noticed() {
+fn a_peer_that_restarts_before_its_answer_arrives_is_detected() {
     let mut pair = Pair::connected(1);
     pair.filter = Box::new(|_, flight| {
         let kind = wire_edge::peek(&flight.bytes).map(|(kind, ..)| kind);
@@ -417,7 +417,7 @@ fn a_forged_reset_is_ignored() {
 
 //= protocol.md: amplify.1, amplify.4
 #[test]
-fn resets_are_no_longer_than_their_cause_and_limited() {
+fn resets_are_no_longer_than_their_cause_and_rate_limited() {
     let mut pair = Pair::connected(1);
     pair.write(0, 0, 1000, 1);
     pair.turn(0);

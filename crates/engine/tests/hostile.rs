@@ -68,7 +68,7 @@ impl Rogue {
 }
 
 #[test]
-fn questions_that_are_asked_again_and_again_have_few_answers_in_flight() {
+fn repeated_questions_have_few_answers_in_flight() {
     let mut pair = Pair::connected(1);
     let mut rogue = Rogue::replace(&mut pair);
     let mut most = 0;
@@ -105,7 +105,7 @@ fn bytes_to_the_victim(pair: &Pair) -> u64 {
 
 //= protocol.md: amplify.6, state.5
 #[test]
-fn data_goes_to_no_address_that_has_not_answered() {
+fn no_data_is_sent_to_an_unvalidated_address() {
     for status in [LinkStatus::Down, LinkStatus::Removed] {
         let mut pair = Pair::connected(1);
         let mut rogue = Rogue::replace(&mut pair);
@@ -144,7 +144,7 @@ fn data_goes_to_no_address_that_has_not_answered() {
 
 //= protocol.md: amplify.5
 #[test]
-fn an_address_that_has_not_answered_gets_three_times_what_it_sent() {
+fn an_unvalidated_address_gets_at_most_three_times_what_it_sent() {
     let mut pair = Pair::connected(1);
     let mut rogue = Rogue::replace(&mut pair);
     let mut forged_bytes = 0;
@@ -252,7 +252,7 @@ fn connect(pair: &mut Pair) {
 
 //= protocol.md: phase.2, set-up.7
 #[test]
-fn a_peer_that_never_confirms_leaves_room_for_others() {
+fn unconfirmed_connections_leave_room_for_other_peers() {
     let config = EngineConfig::default().connections_max(64);
     let mut pair = Pair::with(&[LinkPlan::default(); 2], config);
     pair.hosts[1].engine.listen(0);
@@ -274,7 +274,7 @@ fn a_peer_that_never_confirms_leaves_room_for_others() {
 
 //= protocol.md: phase.3, phase.4
 #[test]
-fn a_peer_that_never_confirms_holds_up_no_listener_for_long() {
+fn an_unconfirmed_connection_does_not_block_its_listener_for_long() {
     let mut pair = Pair::new(2);
     pair.hosts[1].engine.listen(0);
     pair.hosts[1].accepts = false;
@@ -318,7 +318,7 @@ fn answer_to(pair: &mut Pair, mut flight: Flight) -> Vec<u8> {
 
 //= protocol.md: receive.1, reset.1, name.3
 #[test]
-fn an_answer_does_not_reveal_whether_a_connection_lives() {
+fn an_answer_does_not_reveal_whether_a_connection_exists() {
     let mut pair = Pair::connected(1);
     let mut rogue = Rogue::replace(&mut pair);
     let prefix = rogue.prefix;
@@ -346,7 +346,7 @@ fn an_answer_does_not_reveal_whether_a_connection_lives() {
 
 //= protocol.md: amplify.3
 #[test]
-fn what_comes_from_an_address_of_many_hosts_is_not_answered() {
+fn frames_from_multicast_addresses_are_not_answered() {
     let mut group = [0; 20];
     group[0] = 1;
     group[4..10].fill(0xff);
@@ -366,7 +366,7 @@ fn what_comes_from_an_address_of_many_hosts_is_not_answered() {
 
 //= protocol.md: set-up.10
 #[test]
-fn requests_that_differ_in_epoch_or_service_are_two() {
+fn requests_with_different_epochs_or_services_are_distinct() {
     let mut pair = Pair::new(1);
     pair.hosts[1].accepts = false;
     for service in 0..2 {
@@ -391,7 +391,7 @@ fn requests_that_differ_in_epoch_or_service_are_two() {
 }
 
 #[test]
-fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
+fn an_acknowledgement_may_remove_the_link_that_carried_it() {
     let config = EngineConfig::default().keep_alive_ns(3_000_000_000);
     let mut pair = Pair::connected_with(&[LinkPlan::default(); 2], config);
     // The prefix of the last frame that each end sent on each link.

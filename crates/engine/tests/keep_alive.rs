@@ -34,7 +34,7 @@ fn is_gone(closed: &[Closed]) -> bool {
 
 //= protocol.md: silence.3
 #[test]
-fn an_idle_connection_goes_on_and_costs_little() {
+fn an_idle_connection_stays_alive_with_few_frames() {
     for links in 1..4_u8 {
         let mut pair = Pair::connected(links);
         pair.run_for(10_000_000_000);
@@ -48,7 +48,7 @@ fn an_idle_connection_goes_on_and_costs_little() {
 }
 
 #[test]
-fn without_keep_alive_an_idle_connection_says_nothing() {
+fn without_keep_alive_an_idle_connection_sends_nothing() {
     let config = EngineConfig::default().keep_alive_ns(u64::MAX);
     let mut pair = Pair::connected_with(&[pair::LinkPlan::default()], config);
     pair.run_for(1_000_000_000);
@@ -58,7 +58,7 @@ fn without_keep_alive_an_idle_connection_says_nothing() {
 }
 
 #[test]
-fn an_idle_connection_whose_only_link_is_cut_ends_but_not_for_a_short_cut() {
+fn an_idle_connection_survives_a_short_cut_of_its_only_link_and_ends_after_a_long_one() {
     let mut pair = Pair::connected(1);
     pair.run_for(1_000_000_000);
     set_all(&mut pair, 0, false);
@@ -76,7 +76,7 @@ fn an_idle_connection_whose_only_link_is_cut_ends_but_not_for_a_short_cut() {
 /// A client without a progress thread reads and then computes. The client sends its pending
 /// acknowledgements at its next poll.
 #[test]
-fn a_client_that_computes_after_a_read_keeps_its_connection_as_long_as_an_idle_one_does() {
+fn a_client_that_computes_after_a_read_keeps_its_connection_as_an_idle_client_does() {
     for (computes_ns, survives) in [
         (SILENCE_NS + 1_000_000_000, true),
         (KEEP_ALIVE_NS + SILENCE_NS - 1_000_000_000, true),
@@ -103,7 +103,7 @@ fn a_client_that_computes_after_a_read_keeps_its_connection_as_long_as_an_idle_o
 //= protocol.md: silence.2
 /// The silence budget applies to the peer while an application of this end waits.
 #[test]
-fn an_operation_does_not_wait_for_a_peer_that_computes() {
+fn an_operation_does_not_wait_for_a_computing_peer() {
     let mut pair = Pair::connected(1);
     pair.run_for(1_000_000_000);
     pair.hosts[0].paused = true;
@@ -120,7 +120,7 @@ fn read_by(pair: &mut Pair, host: usize, context: u64) {
 }
 
 #[test]
-fn an_idle_connection_finds_out_that_its_peer_has_restarted() {
+fn an_idle_connection_detects_a_restarted_peer() {
     let mut pair = Pair::connected(1);
     pair.run_for(1_000_000_000);
     pair.restart(1, 77);
@@ -130,7 +130,7 @@ fn an_idle_connection_finds_out_that_its_peer_has_restarted() {
 
 //= protocol.md: compare.1
 #[test]
-fn an_idle_connection_finds_out_that_one_of_its_links_is_dead_and_when_it_is_back() {
+fn an_idle_connection_detects_a_dead_link_and_its_recovery() {
     for dead in 0..2 {
         for direction in 0..3 {
             let mut pair = Pair::connected(2);
@@ -156,7 +156,7 @@ fn an_idle_connection_finds_out_that_one_of_its_links_is_dead_and_when_it_is_bac
 
 //= protocol.md: compare.2, compare.3
 #[test]
-fn a_link_that_one_end_alone_has_is_given_up() {
+fn a_link_known_to_one_end_only_is_removed() {
     for host in 0..2 {
         let mut pair = Pair::connected(3);
         pair.run_for(10_000_000_000);
@@ -184,7 +184,7 @@ fn a_link_that_one_end_alone_has_is_given_up() {
 
 //= protocol.md: remove.4
 #[test]
-fn both_ends_may_take_away_different_links_while_nothing_gets_through() {
+fn both_ends_may_remove_different_links_while_all_frames_are_lost() {
     for outage_ns in [300_000_000, 700_000_000, 1_400_000_000, 3_000_000_000] {
         for links in 2..5_u8 {
             let mut pair = Pair::connected(links);
@@ -220,7 +220,7 @@ fn both_ends_may_take_away_different_links_while_nothing_gets_through() {
 
 //= protocol.md: answer.8
 #[test]
-fn memory_may_go_when_only_the_acknowledgement_of_a_read_is_missing() {
+fn memory_may_be_deregistered_while_only_the_acknowledgement_of_a_read_is_missing() {
     for length in [8, 200, 1000, 50_000] {
         let mut pair = Pair::connected(1);
         pair.run_for(1_000_000_000);
@@ -242,7 +242,7 @@ fn memory_may_go_when_only_the_acknowledgement_of_a_read_is_missing() {
 
 //= protocol.md: answer.9
 #[test]
-fn memory_that_goes_before_a_read_is_answered_ends_the_connection() {
+fn deregistering_memory_before_a_read_is_answered_ends_the_connection() {
     let mut pair = Pair::connected(1);
     pair.run_for(1_000_000_000);
     pair.filter = Box::new(|_, flight| {
@@ -264,7 +264,7 @@ fn memory_that_goes_before_a_read_is_answered_ends_the_connection() {
 
 //= protocol.md: answer.8, queue-pair.3
 #[test]
-fn a_read_of_a_queue_pair_whose_answer_is_gone_fails_when_all_before_it_is_complete() {
+fn a_queue_pair_read_with_a_lost_source_fails_after_all_earlier_work_completes() {
     let (pair, results) = reads_of_memory_that_goes(1000);
     let gone = OperationError::RemoteAccess(AccessFault::Key);
     assert_eq!(results, [Ok(()), Err(gone), Err(OperationError::Flushed)]);
@@ -273,7 +273,7 @@ fn a_read_of_a_queue_pair_whose_answer_is_gone_fails_when_all_before_it_is_compl
 
 //= protocol.md: answer.9, fault.3
 #[test]
-fn memory_that_goes_before_a_read_of_a_queue_pair_is_answered_ends_it_behind_earlier_answers() {
+fn deregistering_the_source_of_a_queue_pair_read_ends_it_after_earlier_answers() {
     let (pair, results) = reads_of_memory_that_goes(1 << 20);
     let gone = OperationError::RemoteAccess(AccessFault::Key);
     assert_eq!(results, [Ok(()), Err(gone), Err(OperationError::EndedByPeer)]);

@@ -35,7 +35,7 @@ fn finish(pair: &mut Pair, bytes: u64, contexts: usize) {
 
 //= protocol.md: ack.8, ack.9
 #[test]
-fn a_link_that_is_cut_one_way_in_a_transfer_costs_nothing_but_time_and_comes_back() {
+fn a_transfer_survives_a_one_way_cut_of_a_link_and_the_link_recovers() {
     for cut_host in 0..2 {
         for cut_link in 0..2 {
             let mut pair = Pair::connected_with(&[GIGABIT; 2], EngineConfig::default());
@@ -66,7 +66,7 @@ fn a_link_that_is_cut_one_way_in_a_transfer_costs_nothing_but_time_and_comes_bac
 
 //= protocol.md: state.2, status.2
 #[test]
-fn events_of_a_link_take_it_out_and_bring_it_back() {
+fn down_and_up_events_disable_and_restore_a_link() {
     let mut pair = Pair::connected_with(&[GIGABIT; 2], EngineConfig::default());
     pair.fill(0, 4_000_000);
     pair.write(0, 0, 4_000_000, 1);
@@ -87,7 +87,7 @@ fn events_of_a_link_take_it_out_and_bring_it_back() {
 
 //= protocol.md: state.4
 #[test]
-fn the_only_link_may_be_down_for_a_while_and_no_thread_spins() {
+fn a_connection_survives_its_only_link_going_down_without_spinning() {
     let mut pair = Pair::connected(1);
     pair.fill(0, 1_000_000);
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), LinkEvent::Down);
@@ -112,7 +112,7 @@ fn the_only_link_may_be_down_for_a_while_and_no_thread_spins() {
 
 //= protocol.md: remove.1, index.2
 #[test]
-fn links_are_added_and_removed_under_load_again_and_again() {
+fn links_are_added_and_removed_repeatedly_under_load() {
     let plans = [GIGABIT; 3];
     let mut pair = Pair::connected_with(&plans, EngineConfig::default());
     pair.fill(0, 4_000_000);
@@ -149,7 +149,7 @@ fn links_are_added_and_removed_under_load_again_and_again() {
 }
 
 #[test]
-fn the_link_of_the_handshake_may_go_before_the_target_knows_that_it_is_accepted() {
+fn the_handshake_link_may_go_down_before_the_acceptance_is_confirmed() {
     let mut pair = Pair::new(2);
     pair.hosts[1].engine.listen(0);
     // The first link carries only handshake frames. So no frame on this link shows the responder
@@ -175,7 +175,7 @@ fn the_link_of_the_handshake_may_go_before_the_target_knows_that_it_is_accepted(
 
 //= protocol.md: packet.1, index.1
 #[test]
-fn an_index_that_is_used_again_goes_on_with_its_packet_numbers() {
+fn a_reused_index_continues_its_packet_numbers() {
     let config = EngineConfig::default().links_max(2);
     let mut pair = Pair::connected_with(&[GIGABIT; 2], config);
     pair.fill(0, 4_000_000);
@@ -231,7 +231,7 @@ fn both_ends_may_add_a_link_at_the_same_time() {
 
 //= protocol.md: challenge.2, join.10
 #[test]
-fn a_link_that_a_peer_opens_towards_somebody_else_is_forgotten() {
+fn a_link_that_a_peer_opens_towards_another_host_is_forgotten() {
     let mut pair = Pair::connected(1);
     let victim = address(0, 9);
     let handle = pair.hosts[0].connection.unwrap();
@@ -260,7 +260,7 @@ fn a_link_that_a_peer_opens_towards_somebody_else_is_forgotten() {
 
 //= protocol.md: size.2
 #[test]
-fn the_frame_size_is_found_and_given_up_again_when_large_frames_vanish() {
+fn the_frame_size_is_discovered_and_reduced_when_large_frames_are_lost() {
     let plan =
         LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None, offloads: false };
     let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
@@ -354,7 +354,7 @@ fn a_link_between_validating_and_up_carries_no_data() {
 }
 
 #[test]
-fn probes_that_are_too_large_put_no_link_in_doubt() {
+fn oversized_probes_do_not_make_a_link_suspect() {
     let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1472, ..GIGABIT };
     let mut pair = Pair::connected_with(&[plan; 2], EngineConfig::default());
     for channel in pair.channels.iter_mut().flatten() {
@@ -376,7 +376,7 @@ fn probes_that_are_too_large_put_no_link_in_doubt() {
 
 //= protocol.md: remove.4
 #[test]
-fn both_ends_may_take_away_different_links_at_the_same_time() {
+fn both_ends_may_remove_different_links_at_the_same_time() {
     for removed in [[0, 1], [1, 0]] {
         for links in 2..5_u8 {
             let plans = vec![GIGABIT; usize::from(links)];
@@ -405,7 +405,7 @@ fn both_ends_may_take_away_different_links_at_the_same_time() {
 
 //= protocol.md: remove.3
 #[test]
-fn a_link_removed_at_one_end_is_not_the_one_that_stays() {
+fn the_last_remaining_link_is_not_one_that_an_end_removed() {
     for first in 0..2 {
         let mut pair = Pair::connected_with(&[GIGABIT; 2], EngineConfig::default());
         let handle = pair.hosts[first].connection.unwrap();
@@ -448,8 +448,7 @@ fn both_ends_may_add_the_same_link_at_the_same_time() {
 
 //= protocol.md: reset.2
 #[test]
-fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_taken_away_and_is_back()
-{
+fn a_peer_that_restarts_while_its_only_link_is_down_resets_over_a_restored_link() {
     let mut pair = Pair::with(&[GIGABIT; 3], EngineConfig::default());
     // No answer arrives on the third pair of links, so this end keeps sending challenges on it.
     pair.set_up(1, 2, false);
@@ -479,7 +478,7 @@ fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_take
 /// Acknowledgements of small frames restart every timeout. So no timeout shows that large frames
 /// are lost, and only the content of the acknowledgements can show it.
 #[test]
-fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_trips() {
+fn losing_only_large_frames_reduces_the_frame_size_within_some_round_trips() {
     for truth in [1472, 4100] {
         let plan =
             LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None, offloads: false };
@@ -518,7 +517,7 @@ fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_tr
 }
 
 #[test]
-fn losses_by_chance_leave_the_frame_size_as_it_is() {
+fn random_losses_do_not_change_the_frame_size() {
     let plan =
         LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None, offloads: false };
     let mut pair = Pair::connected_with(&[plan], EngineConfig::default());

@@ -53,7 +53,7 @@ fn answer(pair: &mut Pair, moved: Moved) {
 
 //= protocol.md: moved.2
 #[test]
-fn a_connection_is_made_where_the_service_is() {
+fn a_redirected_request_connects_at_the_address_of_the_service() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(THERE);
     connect(&mut pair, ASKED, &[redirect_address()]);
@@ -70,7 +70,7 @@ fn a_connection_is_made_where_the_service_is() {
 
 //= protocol.md: moved.1
 #[test]
-fn a_host_of_zeros_is_the_one_that_answers() {
+fn a_redirect_to_the_zero_address_means_the_answering_host() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(THERE);
     connect(&mut pair, ASKED, &[redirect_address()]);
@@ -83,7 +83,7 @@ fn a_host_of_zeros_is_the_one_that_answers() {
 
 //= protocol.md: moved.2, set-up.15
 #[test]
-fn an_initiator_that_is_redirected_twice_gives_up() {
+fn an_initiator_redirected_twice_fails() {
     let mut pair = Pair::new(1);
     connect(&mut pair, ASKED, &[redirect_address()]);
     let back = Moved { address: redirect_address(), service: ASKED };
@@ -98,7 +98,7 @@ fn an_initiator_that_is_redirected_twice_gives_up() {
 
 //= protocol.md: moved.2
 #[test]
-fn no_peer_is_sent_to_a_group_or_to_where_the_link_does_not_lead() {
+fn a_redirect_to_a_multicast_or_unreachable_address_is_refused() {
     for elsewhere in ["239.1.1.1:7000", "[fd00::1]:7000"] {
         let mut pair = Pair::new(1);
         connect(&mut pair, ASKED, &[redirect_address()]);
@@ -110,7 +110,7 @@ fn no_peer_is_sent_to_a_group_or_to_where_the_link_does_not_lead() {
 }
 
 #[test]
-fn a_stranger_sends_no_peer_elsewhere() {
+fn a_redirect_from_an_address_that_was_not_asked_is_ignored() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(ASKED);
     connect(&mut pair, ASKED, &[address(1, 0)]);

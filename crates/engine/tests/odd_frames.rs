@@ -125,7 +125,7 @@ fn the_responder_ignores_addresses_that_the_initiator_sends() {
 
 //= protocol.md: control.4
 #[test]
-fn a_reason_that_is_not_known_ends_a_connection_as_an_error() {
+fn an_unknown_close_reason_ends_the_connection_as_an_error() {
     for (code, closed) in [(0, None), (1, None), (77, Some(CloseReason::from_code(77)))] {
         let mut pair = Pair::connected(1);
         pair.filter = Box::new(move |_, flight| {
@@ -146,7 +146,7 @@ fn a_reason_that_is_not_known_ends_a_connection_as_an_error() {
 
 //= protocol.md: close.5
 #[test]
-fn what_follows_the_last_word_on_a_connection_changes_nothing() {
+fn messages_after_the_acknowledgement_of_a_close_change_nothing() {
     let mut pair = Pair::connected(1);
     pair.filter = Box::new(|_, flight| {
         if flight.to == 0 && holds(&flight.bytes, |message| matches!(message, Control::CloseAck)) {
@@ -167,7 +167,7 @@ fn what_follows_the_last_word_on_a_connection_changes_nothing() {
 
 //= protocol.md: set-up.3
 #[test]
-fn a_storm_of_first_hellos_has_few_answers() {
+fn a_storm_of_first_hellos_causes_few_answers() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     let hellos = keep(&mut pair, false, is_hello);
@@ -195,7 +195,7 @@ fn a_storm_of_first_hellos_has_few_answers() {
 
 //= protocol.md: set-up.12
 #[test]
-fn an_initiator_that_knows_that_its_request_waits_asks_seldom_and_does_not_give_up() {
+fn a_pending_request_is_retried_rarely_and_not_abandoned() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     pair.hosts[1].accepts = false;
@@ -211,7 +211,7 @@ fn an_initiator_that_knows_that_its_request_waits_asks_seldom_and_does_not_give_
 
 //= protocol.md: set-up.16
 #[test]
-fn an_answer_from_where_no_peer_was_asked_is_not_taken() {
+fn an_answer_from_an_address_that_was_not_asked_is_ignored() {
     let mut pair = Pair::new(2);
     pair.hosts[1].engine.listen(0);
     let accepts = keep(&mut pair, false, is_accept);
@@ -259,7 +259,7 @@ fn answers_to_a_handshake_are_not_answered() {
 
 //= protocol.md: status.1
 #[test]
-fn a_status_that_was_lost_is_reported_again_as_it_is_at_that_time() {
+fn a_lost_status_is_reported_again_with_its_current_value() {
     let mut pair = Pair::connected_with(&[pair::LinkPlan::default(); 2], EngineConfig::default());
     let lost = keep(&mut pair, false, |flight| {
         holds(&flight.bytes, |message| matches!(message, Control::LinkStatus(..)))
@@ -275,7 +275,7 @@ fn a_status_that_was_lost_is_reported_again_as_it_is_at_that_time() {
 
 //= protocol.md: join.11
 #[test]
-fn a_challenge_for_which_there_is_no_room_is_answered_by_removed() {
+fn a_challenge_for_a_link_beyond_the_limit_is_answered_with_removed() {
     for links_max in [1, 2] {
         let config = EngineConfig::default().links_max(links_max);
         let mut pair = Pair::connected_with(&[pair::LinkPlan::default()], config);
@@ -293,7 +293,7 @@ fn a_challenge_for_which_there_is_no_room_is_answered_by_removed() {
 
 //= protocol.md: index.3
 #[test]
-fn a_reset_from_an_address_that_has_not_answered_is_ignored() {
+fn a_reset_from_an_unvalidated_address_is_ignored() {
     let mut pair = Pair::connected(1);
     let to_peer = last_prefix(&mut pair, 0);
     let prefix = last_prefix(&mut pair, 1);
@@ -349,7 +349,7 @@ fn hellos_go_to_each_address_in_turn() {
 
 //= protocol.md: set-up.18, size.1
 #[test]
-fn ends_that_differ_keep_to_the_smaller_frame_and_the_fewer_links() {
+fn ends_with_different_limits_use_the_smaller_frame_and_the_fewer_links() {
     let plans = |bytes| {
         [pair::LinkPlan {
             frame_bytes_max: bytes,
@@ -389,7 +389,7 @@ fn ends_that_differ_keep_to_the_smaller_frame_and_the_fewer_links() {
 
 //= protocol.md: ack.10
 #[test]
-fn pings_closes_and_probes_ask_for_an_acknowledgement_at_once() {
+fn pings_closes_and_probes_request_an_immediate_acknowledgement() {
     let plan = pair::LinkPlan { frame_bytes_safe: 1000, ..pair::LinkPlan::default() };
     let mut pair = Pair::with(&[plan], EngineConfig::default());
     let asking = |flight: &Flight| {
@@ -415,7 +415,7 @@ fn pings_closes_and_probes_ask_for_an_acknowledgement_at_once() {
 
 //= protocol.md: join.7
 #[test]
-fn an_address_is_sent_once_more_when_a_status_has_arrived() {
+fn an_address_is_announced_once_more_after_a_status_has_arrived() {
     let mut pair = Pair::new(3);
     for host in &mut pair.hosts {
         host.engine.detach_link(LinkId(2));
@@ -438,7 +438,7 @@ fn an_address_is_sent_once_more_when_a_status_has_arrived() {
 
 //= protocol.md: compare.5
 #[test]
-fn of_two_pairs_under_one_index_that_of_the_initiator_stays() {
+fn two_pairs_under_one_index_resolve_to_the_pair_of_the_initiator() {
     for to in 0..2 {
         let mut pair = Pair::connected(2);
         let prefix = last_prefix(&mut pair, to);

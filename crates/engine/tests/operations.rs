@@ -60,7 +60,7 @@ fn every_kind_of_operation_works_under_loss_on_two_links() {
 
 //= protocol.md: close.4
 #[test]
-fn a_wrong_key_fails_the_operation_and_ends_the_connection() {
+fn a_wrong_key_fails_its_operation_and_ends_the_connection() {
     let mut pair = Pair::connected(1);
     let (key, address) = pair.remote(1, 0);
     let source = pair.source(0, 0);

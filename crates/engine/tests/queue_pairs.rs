@@ -69,7 +69,7 @@ fn request(pair: &Pair, what: u64, key: RemoteKey) -> (Request, u32) {
 
 //= protocol.md: fault.1, fault.3, close.4, close.7
 #[test]
-fn a_bad_key_fails_its_operation_and_none_before_it() {
+fn a_bad_key_fails_its_operation_and_no_earlier_one() {
     let seeds = 1000;
     for seed in 0..seeds {
         let mut random = Random::new(seed);
@@ -123,7 +123,7 @@ fn a_bad_key_fails_its_operation_and_none_before_it() {
 
 //= protocol.md: queue-pair.3
 #[test]
-fn local_memory_that_goes_fails_its_operation_in_its_turn() {
+fn missing_local_memory_fails_its_operation_in_order() {
     for seed in 0..300 {
         let mut random = Random::new(seed);
         let mut pair = queue_pair(1 + (seed % 2) as u8);
@@ -176,7 +176,7 @@ fn local_memory_that_goes_fails_its_operation_in_its_turn() {
 /// The memory of a connection's next operation is gone, and the same connection has a pending
 /// acknowledgement. A frame of another connection must not carry that acknowledgement.
 #[test]
-fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
+fn missing_memory_puts_no_acknowledgement_into_a_frame_of_another_connection() {
     for (links, length) in [(1, 8), (1, 1000), (2, 8), (2, 1000)] {
         let mut pair = queue_pair(links);
         let first = pair.hosts.each_ref().map(|host| host.connection);
@@ -257,7 +257,7 @@ fn post_shared(pair: &mut Pair, shared: &SharedReceives, count: u64) {
 
 //= protocol.md: shared.3, shared.4, queue-pair.4
 #[test]
-fn messages_beyond_the_receives_of_a_shared_queue_wait_and_none_is_lost() {
+fn messages_beyond_the_shared_receives_wait_and_none_is_lost() {
     for seed in 0..60 {
         let mut random = Random::new(seed);
         let (mut pair, shared, handles) = sharing(8, 1 + (seed % 2) as u8);
@@ -380,7 +380,7 @@ fn a_peer_without_a_receive_is_no_sign_of_congestion() {
 
 //= protocol.md: queue-pair.4
 #[test]
-fn news_that_a_receive_is_there_may_overtake_the_news_that_none_is() {
+fn a_ready_notification_may_overtake_the_not_ready_notification() {
     let (mut pair, shared, _) = sharing(1, 2);
     let source = pair.source(0, 0);
     // Intercept the messages about receives.
@@ -413,7 +413,7 @@ fn news_that_a_receive_is_there_may_overtake_the_news_that_none_is() {
 
 //= protocol.md: queue-pair.5
 #[test]
-fn a_message_that_waits_too_long_for_a_receive_fails_and_earlier_ones_do_not() {
+fn a_message_that_waits_too_long_for_a_receive_fails_and_earlier_messages_succeed() {
     for shares in [false, true] {
         let shared = Arc::new(SharedReceives::new(16));
         let mut pair = Pair::new(1);
@@ -464,7 +464,7 @@ fn says(bytes: &[u8], wanted: impl Fn(&Control<'_>) -> bool) -> bool {
 
 //= protocol.md: fault.2
 #[test]
-fn a_receive_without_memory_fails_when_a_message_comes_for_it_and_not_before() {
+fn a_receive_without_memory_fails_only_when_a_message_arrives_for_it() {
     let mut pair = queue_pair(1);
     pair.receive(1, 3 << 20, 4000, 0);
     let pair::Host { engine, connection, .. } = &mut pair.hosts[1];
@@ -487,7 +487,7 @@ fn a_receive_without_memory_fails_when_a_message_comes_for_it_and_not_before() {
 /// performance-notes, 47.
 #[test]
 #[ignore = "slow: run by hand, with --ignored --nocapture; prints the table of performance-notes, 47"]
-fn resends_where_shared_receives_run_dry() {
+fn retransmissions_when_shared_receives_run_out() {
     let cases = [
         (64, 100, 1),
         (64, 100, 16),

@@ -61,7 +61,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 //= protocol.md: report.4
 #[test]
-fn a_peer_that_was_killed_is_noticed_within_a_second() {
+fn a_killed_peer_is_detected_within_a_second() {
     for links in 1..4 {
         for (writes, keep_alive_ns) in [(3, 30 * SECOND_NS), (0, 2 * SECOND_NS)] {
             let config = EngineConfig::default().keep_alive_ns(keep_alive_ns);
@@ -98,8 +98,7 @@ fn resting(connections: usize) -> Pair {
 
 //= protocol.md: report.4
 #[test]
-fn a_peer_that_shares_memory_notices_at_once_that_the_other_was_killed_however_idle_the_connection_is()
- {
+fn a_killed_shared_memory_peer_is_detected_at_once_even_on_an_idle_connection() {
     pair::share_memory();
     let mut pair = resting(3);
     let heads = kill(&mut pair);
@@ -123,7 +122,7 @@ fn a_peer_that_shares_memory_notices_at_once_that_the_other_was_killed_however_i
 
 //= protocol.md: report.6
 #[test]
-fn what_one_connection_finds_out_of_an_address_holds_for_all_others() {
+fn a_failure_that_one_connection_finds_applies_to_all_connections_of_the_address() {
     let mut pair = resting(3);
     let heads = kill(&mut pair);
     // The network reports only a few refusals. All of them concern frames of one connection.
@@ -135,7 +134,7 @@ fn what_one_connection_finds_out_of_an_address_holds_for_all_others() {
 
 //= protocol.md: report.6
 #[test]
-fn what_one_connection_finds_out_does_not_end_another_that_lives() {
+fn a_failure_that_one_connection_finds_does_not_end_a_live_one() {
     let mut pair = resting(1);
     let refused = pair.hosts[0].connection;
     let lives = pair.connect();
@@ -170,7 +169,7 @@ fn what_one_connection_finds_out_does_not_end_another_that_lives() {
 
 //= protocol.md: report.4
 #[test]
-fn a_link_whose_address_is_refused_is_given_up_and_comes_back() {
+fn a_link_with_a_refused_address_fails_and_recovers() {
     let mut pair = Pair::connected(2);
     let heads = Heads::default();
     let noted = Rc::clone(&heads);
@@ -221,7 +220,7 @@ fn no_report_ends_a_connection_whose_peer_answers() {
 
 //= protocol.md: report.1
 #[test]
-fn forged_reports_end_no_connection_whose_peer_is_silent_for_a_while() {
+fn forged_reports_end_no_connection_with_a_briefly_silent_peer() {
     let mut pair = Pair::connected(1);
     pair.write(0, 0, 1 << 20, 1);
     pair.hosts[1].paused = true;
@@ -242,7 +241,7 @@ fn forged_reports_end_no_connection_whose_peer_is_silent_for_a_while() {
 
 //= protocol.md: report.2, report.5
 #[test]
-fn a_report_without_proof_makes_a_quiet_connection_ask_its_peer() {
+fn an_unproven_report_makes_a_quiet_connection_probe_its_peer() {
     let config = EngineConfig::default().rest_ns(u64::MAX);
     let mut pair = Pair::connected_with(&[LinkPlan::default()], config);
     pair.run_for(SECOND_NS);
@@ -258,7 +257,7 @@ fn a_report_without_proof_makes_a_quiet_connection_ask_its_peer() {
 
 //= protocol.md: report.1
 #[test]
-fn a_report_that_quotes_nothing_of_ours_touches_no_connection() {
+fn a_report_that_quotes_a_foreign_frame_affects_no_connection() {
     let mut pair = Pair::connected(1);
     pair.run_for(1_000_000);
     let engine = &mut pair.hosts[0].engine;
@@ -277,7 +276,7 @@ fn a_report_that_quotes_nothing_of_ours_touches_no_connection() {
 
 //= protocol.md: set-up.17
 #[test]
-fn only_a_refusal_of_the_request_itself_ends_an_attempt_to_connect() {
+fn only_a_refusal_of_the_request_itself_ends_a_connection_attempt() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     pair.connect();
@@ -296,7 +295,7 @@ fn only_a_refusal_of_the_request_itself_ends_an_attempt_to_connect() {
 
 //= protocol.md: report.3
 #[test]
-fn a_forged_size_of_frames_holds_until_it_is_probed() {
+fn a_forged_frame_size_lasts_only_until_the_next_probe() {
     let plan =
         LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1472, rate: None, offloads: false };
     let mut pair = Pair::connected_with(&[plan], EngineConfig::default());

@@ -55,7 +55,7 @@ fn history(rest_ns: u64, links: u8) -> Vec<String> {
 }
 
 #[test]
-fn a_connection_that_rests_goes_on_as_if_it_had_not() {
+fn a_connection_continues_unchanged_after_being_compressed() {
     for links in [1, 3] {
         let awake = history(NEVER, links);
         let resting = history(1_000, links);
@@ -67,7 +67,7 @@ fn a_connection_that_rests_goes_on_as_if_it_had_not() {
 }
 
 #[test]
-fn looking_at_a_connection_does_not_wake_it_up() {
+fn inspecting_a_connection_does_not_decompress_it() {
     let mut pair = resting_after(1_000, 1);
     pair.run_for(1_000_000_000);
     let timers = [0, 1].map(|host: usize| pair.hosts[host].engine.poll_timeout());
@@ -84,7 +84,7 @@ fn looking_at_a_connection_does_not_wake_it_up() {
 }
 
 #[test]
-fn a_resting_connection_hears_of_its_links() {
+fn a_compressed_connection_handles_link_events() {
     let mut pair = resting_after(1_000, 2);
     pair.run_for(1_000_000_000);
     pair.set_up(0, 1, false);
@@ -103,7 +103,7 @@ fn a_resting_connection_hears_of_its_links() {
 }
 
 #[test]
-fn a_resting_connection_is_closed_like_any_other() {
+fn a_compressed_connection_closes_normally() {
     let mut pair = resting_after(1_000, 1);
     pair.run_for(1_000_000_000);
     let handle = pair.hosts[0].connection.expect("it is connected");
@@ -116,7 +116,7 @@ fn a_resting_connection_is_closed_like_any_other() {
 }
 
 #[test]
-fn receives_are_posted_while_a_connection_rests() {
+fn receives_are_posted_to_a_compressed_connection() {
     let mut pair = resting_after(1_000, 1);
     pair.run_for(1_000_000_000);
     for context in 0..3 {

@@ -243,7 +243,7 @@ fn run(seed: u64) -> u64 {
 
 //= protocol.md: complete.3
 #[test]
-fn what_was_posted_happened_once_whatever_went_wrong() {
+fn posted_operations_happen_exactly_once_under_faults() {
     let seeds = std::env::var("SOAK_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
     let first = std::env::var("SOAK_FIRST").ok().and_then(|first| first.parse().ok()).unwrap_or(1);
     for seed in first..first + seeds {

@@ -31,7 +31,7 @@ fn granting(grants: Grants) -> Terms {
 
 //= protocol.md: feature.1
 #[test]
-fn a_connection_is_a_queue_pair_if_both_ends_want_that() {
+fn a_connection_is_a_queue_pair_if_both_ends_request_one() {
     for wanted in [[false, false], [false, true], [true, false], [true, true]] {
         let mut pair =
             connected_under(wanted.map(|queue_pair| Terms::default().queue_pair(queue_pair)));
@@ -53,7 +53,7 @@ fn a_connection_is_a_queue_pair_if_both_ends_want_that() {
 }
 
 #[test]
-fn what_a_connection_grants_holds_for_it_alone_and_while_it_rests() {
+fn grants_apply_to_their_own_connection_and_survive_compression() {
     let grants = Grants::default().read_depth(Some(0)).receives(Some(3));
     let mut pair = connected_under([Terms::default(), granting(grants)]);
     let first = pair.hosts.each_ref().map(|host| host.connection);
@@ -89,7 +89,7 @@ fn what_a_connection_grants_holds_for_it_alone_and_while_it_rests() {
 
 //= protocol.md: silence.4
 #[test]
-fn a_connection_may_be_more_or_less_patient_than_its_endpoint() {
+fn a_connection_may_have_its_own_silence_budget() {
     let impatient =
         Grants::default().silence_ns(Some(SECOND_NS)).keep_alive_ns(Some(2 * SECOND_NS));
     let mut pair = connected_under([granting(impatient), Terms::default()]);
@@ -107,7 +107,7 @@ fn a_connection_may_be_more_or_less_patient_than_its_endpoint() {
 
 //= protocol.md: silence.4
 #[test]
-fn a_connection_becomes_more_or_less_patient_while_it_lives() {
+fn the_silence_budget_of_a_live_connection_can_be_changed() {
     let queue_pair = Terms::default().queue_pair(true);
     let mut pair = connected_under([queue_pair.clone(), queue_pair]);
     let be = |pair: &mut Pair, silence_ns, not_ready_ns| {
@@ -135,7 +135,7 @@ fn a_connection_becomes_more_or_less_patient_while_it_lives() {
 }
 
 #[test]
-fn a_wait_for_a_receive_may_be_limited_while_it_lasts() {
+fn a_wait_for_a_receive_can_be_limited_after_it_began() {
     let queue_pair = Terms::default().queue_pair(true);
     let mut pair = connected_under([queue_pair.clone(), queue_pair]);
     let source = pair.source(0, 0);
@@ -155,7 +155,7 @@ fn a_wait_for_a_receive_may_be_limited_while_it_lasts() {
 }
 
 #[test]
-fn grants_with_which_nothing_works_are_refused() {
+fn unusable_grants_are_refused() {
     let mut pair = Pair::new(1);
     for grants in [
         Grants::default().read_depth(Some(4097)),
@@ -178,7 +178,7 @@ fn grants_with_which_nothing_works_are_refused() {
 
 //= protocol.md: silence.4
 #[test]
-fn a_queue_pair_learns_within_a_second_that_its_peer_was_killed_however_idle_it_is() {
+fn an_idle_queue_pair_detects_a_killed_peer_within_a_second() {
     let queue_pair = Terms::default().queue_pair(true);
     let mut pair = connected_under([queue_pair.clone(), queue_pair]);
     assert!(EngineConfig::default().keep_alive_ns > 10 * SECOND_NS);
@@ -269,7 +269,7 @@ fn a_completion_that_finds_no_room_ends_its_queue_pair() {
 
 //= protocol.md: silence.4
 #[test]
-fn of_many_idle_queue_pairs_one_asks_their_peer_and_all_learn_that_it_was_killed() {
+fn one_of_many_idle_queue_pairs_probes_the_peer_and_all_detect_that_it_was_killed() {
     let mut pair = queue_pairs_with_room_for([64, 64]);
     for _ in 1..50 {
         pair.connect();
@@ -308,7 +308,7 @@ fn of_many_idle_queue_pairs_one_asks_their_peer_and_all_learn_that_it_was_killed
 }
 
 #[test]
-fn a_queue_for_which_an_application_waits_is_handed_out_once() {
+fn a_fired_completion_queue_is_handed_out_once() {
     let mut pair = Pair::new(1);
     for host in &mut pair.hosts {
         host.terms.queue_pair = true;

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_copied_in_and_out_at_their_places() {
+    fn values_are_copied_in_and_out_at_their_offsets() {
         let buffer = Buffer::new(100);
         let numbers = Records::<[u32; 2]>::new(&buffer, 4, 12).expect("they fit exactly");
         numbers.set(11, &[1, 2]).expect("the last one");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_leave_the_buffer_are_typed_errors() {
+    fn values_beyond_the_buffer_are_typed_errors() {
         let buffer = Buffer::new(100);
         for (offset, count) in [(0, 13), (5, 12), (u64::MAX, 1), (0, u64::MAX), (101, 0)] {
             let made = Records::<u64>::new(&buffer, offset, count);

@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remote_region_survives_its_bytes() {
+    fn a_remote_region_decodes_from_its_bytes() {
         let region = RemoteRegion {
             key: RemoteKey(0x0102_0304),
             address: 0x1122_3344_5566_7788,
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_within_what_they_are_of() {
+    fn slices_stay_within_their_region() {
         assert_eq!(part(.., 10), Ok((0, 10)));
         assert_eq!(part(3..=9, 10), Ok((3, 7)));
         assert_eq!(part(10.., 10), Ok((10, 0)));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_leave_a_remote_region_are_refused() {
+    fn ranges_beyond_a_remote_region_are_refused() {
         let region = RemoteRegion { key: RemoteKey(1), address: 1000, len: 10 };
         assert_eq!(region.address_of(3, 7), Ok(1003));
         assert_eq!(region.address_of(10, 0), Ok(1010));

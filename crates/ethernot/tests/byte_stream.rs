@@ -36,7 +36,7 @@ fn bytes(length: usize, seed: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_in_several_places_go_in_one_message_as_far_as_they_fit() {
+fn a_vectored_write_is_sent_as_one_message_up_to_its_limit() {
     let [mut client, mut server] =
         streams(Pair::build(loopback(), loopback(), Rights::LOCAL_WRITE));
     assert!(tokio::io::AsyncWrite::is_write_vectored(&client));
@@ -67,7 +67,7 @@ fn bytes_in_several_places_go_in_one_message_as_far_as_they_fit() {
 }
 
 #[test]
-fn every_byte_comes_once_and_in_order_in_both_directions() {
+fn every_byte_arrives_once_in_order_in_both_directions() {
     for polling in [Polling::default(), Polling::NEVER] {
         let side = || loopback().polling(polling);
         let [client, server] = streams(Pair::build(side(), side(), Rights::LOCAL_WRITE));
@@ -133,7 +133,7 @@ fn a_writer_waits_for_a_reader_that_does_not_read() {
 }
 
 #[test]
-fn a_stream_that_is_dropped_without_an_end_is_reset() {
+fn a_stream_dropped_without_an_end_is_reset() {
     let [mut client, server] = streams(Pair::new());
     run(async {
         client.write_all(b"unread").await.expect("it is open");
@@ -149,7 +149,7 @@ fn a_stream_that_is_dropped_without_an_end_is_reset() {
 }
 
 #[test]
-fn what_was_sent_before_the_end_is_read_after_the_connection_has_ended() {
+fn bytes_sent_before_the_end_are_readable_after_the_connection_has_ended() {
     let [mut client, mut server] = streams(Pair::new());
     run(async {
         client.write_all(b"the last words").await.expect("it is open");
@@ -165,7 +165,7 @@ fn what_was_sent_before_the_end_is_read_after_the_connection_has_ended() {
 
 /// Covers peers that send messages but use no stream.
 #[test]
-fn messages_that_no_stream_sends_end_the_stream_or_the_connection() {
+fn invalid_messages_end_the_stream_or_the_connection() {
     let begin = || {
         let pair = Pair::build(loopback(), loopback(), Rights::LOCAL_WRITE);
         let stream = ByteStream::new(pair.server.connection).expect("there is room");
@@ -192,7 +192,7 @@ fn messages_that_no_stream_sends_end_the_stream_or_the_connection() {
 }
 
 #[test]
-fn streams_wait_for_handles_that_others_hold() {
+fn streams_wait_for_handles_held_by_others() {
     let few = loopback().handles_max(2 + ByteStream::MESSAGES as u32);
     let pair = Pair::build(few, loopback(), Rights::REMOTE_ATOMIC | Rights::LOCAL_WRITE);
     let (_accepted, connected) =
@@ -221,7 +221,7 @@ fn streams_wait_for_handles_that_others_hold() {
 }
 
 #[test]
-fn the_traits_of_futures_do_the_same() {
+fn the_traits_of_the_futures_crate_read_write_and_close_a_stream() {
     let [mut client, mut server] = streams(Pair::new());
     run(async {
         let sent = poll_fn(|context| Pin::new(&mut client).poll_write(context, b"hello"));

@@ -57,7 +57,7 @@ fn pairs() -> [Pair; 2] {
 }
 
 #[test]
-fn a_read_goes_on_whose_region_is_dropped() {
+fn a_read_continues_after_its_region_is_dropped() {
     for pair in pairs() {
         let client = &pair.client;
         pair.server.buffer.write(BYTES - 4, b"last");
@@ -74,7 +74,7 @@ fn a_read_goes_on_whose_region_is_dropped() {
 }
 
 #[test]
-fn a_write_and_a_message_go_on_whose_regions_are_dropped() {
+fn a_write_and_a_message_continue_after_their_regions_are_dropped() {
     for pair in pairs() {
         let (client, server) = (&pair.client, &pair.server);
         let posted = server.connection.receive(&server.region, BYTES / 2, 8).expect("it is posted");
@@ -94,7 +94,7 @@ fn a_write_and_a_message_go_on_whose_regions_are_dropped() {
 }
 
 #[test]
-fn an_operation_of_pieces_goes_on_whose_regions_are_dropped() {
+fn a_scatter_gather_operation_continues_after_its_regions_are_dropped() {
     for pair in pairs() {
         let client = &pair.client;
         pair.server.buffer.write(0, b"scattered");
@@ -111,7 +111,7 @@ fn an_operation_of_pieces_goes_on_whose_regions_are_dropped() {
 }
 
 #[test]
-fn a_message_comes_into_a_region_that_was_dropped() {
+fn a_message_arrives_in_a_dropped_region() {
     let pair = Pair::new();
     let server = &pair.server;
     let (buffer, region) = register(&server.endpoint, Rights::LOCAL_WRITE);
@@ -128,7 +128,7 @@ fn a_message_comes_into_a_region_that_was_dropped() {
 }
 
 #[test]
-fn a_receive_that_was_dropped_with_its_region_is_taken_over() {
+fn a_dropped_receive_with_a_dropped_region_still_consumes_its_message() {
     let pair = Pair::new();
     let server = &pair.server;
     let (_buffer, region) = register(&server.endpoint, Rights::LOCAL_WRITE);
@@ -145,7 +145,7 @@ fn a_receive_that_was_dropped_with_its_region_is_taken_over() {
 }
 
 #[test]
-fn peers_lose_a_region_at_once_that_is_still_used_here() {
+fn peers_lose_access_at_once_to_a_dropped_region_that_is_still_in_use() {
     let still = loopback().progress_thread(false);
     let pair = Pair::build(still, loopback(), Rights::REMOTE_READ | Rights::LOCAL_WRITE);
     let (client, server) = (&pair.client, &pair.server);
@@ -166,7 +166,7 @@ fn peers_lose_a_region_at_once_that_is_still_used_here() {
 }
 
 #[test]
-fn the_whole_address_space_is_given_up_at_once() {
+fn dropping_the_whole_address_space_region_takes_effect_at_once() {
     // A thread inside the engine may send a write before the region is dropped. Such a write
     // succeeds, so the test needs several attempts.
     let failed = (0..ATTEMPTS).filter(|_| write_fails_without_the_address_space()).count();
@@ -231,7 +231,7 @@ async fn read_own(
 }
 
 #[test]
-fn others_go_on_beside_futures_that_are_given_up() {
+fn other_operations_continue_beside_dropped_futures() {
     for polling in [Polling::default(), Polling::NEVER] {
         let side = || loopback().polling(polling);
         let pair = Pair::build(side(), side(), Rights::REMOTE_READ);

@@ -68,7 +68,7 @@ fn a_range_outside_of_the_region_is_refused() {
 }
 
 #[test]
-fn a_right_that_was_not_granted_is_missing() {
+fn an_operation_without_the_granted_right_fails() {
     is_refused(Rights::REMOTE_WRITE, AccessFault::Right, CloseReason::RightMissing, |pair| {
         pair.client.connection.fetch_add(&pair.remote, 0, 1, OperationOptions::NONE)
     });
@@ -91,7 +91,7 @@ fn a_region_of_another_domain_is_unknown() {
 }
 
 #[test]
-fn what_is_impossible_here_is_refused_here() {
+fn invalid_operations_are_refused_when_posted() {
     let pair = Pair::new();
     let (client, region, remote) = (&pair.client.connection, &pair.client.region, &pair.remote);
     let none = OperationOptions::NONE;
@@ -119,7 +119,7 @@ fn what_is_impossible_here_is_refused_here() {
 }
 
 #[test]
-fn operations_without_room_are_refused_and_nothing_is_lost() {
+fn operations_without_room_are_refused_and_none_is_lost() {
     let pair = Pair::build(loopback().handles_max(4), loopback(), Rights::REMOTE_WRITE);
     let (client, remote) = (&pair.client.connection, &pair.remote);
     let later = OperationOptions::NONE.more(true);
@@ -134,7 +134,7 @@ fn operations_without_room_are_refused_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_region_deregistered_under_a_running_write_ends_it() {
+fn deregistering_a_region_fails_its_write_in_flight() {
     let pair = Pair::new();
     let client = &pair.client.connection;
     let source = pair.client.endpoint.register(Buffer::new(BYTES), Rights::NONE);
@@ -149,7 +149,7 @@ fn a_region_deregistered_under_a_running_write_ends_it() {
 }
 
 #[test]
-fn a_region_deregistered_at_the_target_of_a_running_write_ends_it() {
+fn deregistering_the_target_region_fails_a_write_in_flight() {
     let still = loopback().progress_thread(false);
     let pair = Pair::build(loopback(), still, Rights::REMOTE_WRITE);
     let (client, server) = (&pair.client, &pair.server.endpoint);
@@ -192,7 +192,7 @@ fn a_message_longer_than_its_receive_ends_the_connection() {
 }
 
 #[test]
-fn receives_learn_why_their_connection_ended() {
+fn receives_report_why_their_connection_ended() {
     let waiting = || {
         let pair = Pair::build(impatient(), impatient(), Rights::LOCAL_WRITE);
         let posted = pair.client.connection.post_receive(&pair.client.region, 0, 3, 1);
@@ -225,7 +225,7 @@ fn ended_receives(connection: &ethernot::Connection) -> Vec<(u64, OperationError
 }
 
 #[test]
-fn connecting_to_an_address_without_a_listener() {
+fn connecting_to_an_address_without_a_listener_fails() {
     let free = UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("bound");
     let client = loopback().build().expect("an endpoint");
     match client.connect(free) {
@@ -267,18 +267,18 @@ fn ask_in_vain(options: ConnectOptions) {
 }
 
 #[test]
-fn a_peer_that_listens_and_never_accepts_is_given_up() {
+fn connecting_to_a_peer_that_never_accepts_times_out() {
     ask_in_vain(ConnectOptions::new().limit(Some(Duration::from_millis(200))));
 }
 
 #[test]
 #[ignore = "slow: run by hand; takes the 30 s of the limit"]
-fn a_peer_that_never_accepts_is_given_up_without_a_limit_too() {
+fn connecting_without_a_limit_to_a_peer_that_never_accepts_fails_too() {
     ask_in_vain(ConnectOptions::new());
 }
 
 #[test]
-fn services_that_no_peer_offers_or_wants_are_refused() {
+fn connections_to_unknown_or_rejected_services_are_refused() {
     let server = loopback().build().expect("a server");
     let client = loopback().build().expect("a client");
     let address = server.local_addresses().expect("not forked")[0];
@@ -308,7 +308,7 @@ fn services_that_no_peer_offers_or_wants_are_refused() {
 }
 
 #[test]
-fn addresses_that_cannot_be_bound_are_named() {
+fn the_error_names_an_address_that_cannot_be_bound() {
     let taken = UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("bound");
     let holder = Endpoint::bind(taken.to_string()).expect("it is free now");
     match Endpoint::bind(taken.to_string()) {
@@ -323,7 +323,7 @@ fn addresses_that_cannot_be_bound_are_named() {
 }
 
 #[test]
-fn closing_flushes_what_is_outstanding_exactly_once() {
+fn closing_flushes_outstanding_operations_exactly_once() {
     let pair = Pair::new();
     let client = &pair.client.connection;
     // Without a receive at the peer, the sends stay pending.
@@ -348,7 +348,7 @@ fn closing_flushes_what_is_outstanding_exactly_once() {
 }
 
 #[test]
-fn a_peer_that_goes_away_takes_its_operations_along() {
+fn a_closed_peer_fails_pending_operations() {
     let Pair { client, server, remote } = Pair::new();
     let send = client.connection.send_bytes(b"x", OperationOptions::NONE).expect("it is posted");
     drop(server);
@@ -358,7 +358,7 @@ fn a_peer_that_goes_away_takes_its_operations_along() {
 }
 
 #[test]
-fn a_peer_that_falls_silent_is_given_up() {
+fn a_silent_peer_ends_the_connection() {
     let silent = || loopback().progress_thread(false);
     let pair = Pair::build(impatient(), silent(), Rights::REMOTE_WRITE);
     let client = &pair.client.connection;
@@ -378,7 +378,7 @@ fn a_peer_that_falls_silent_is_given_up() {
 }
 
 #[test]
-fn a_peer_that_restarted_is_recognized() {
+fn a_restarted_peer_is_detected() {
     let first = loopback().build().expect("a server");
     let second = loopback().build().expect("a server after its restart");
     let client = loopback().build().expect("a client");
@@ -406,7 +406,7 @@ fn a_peer_that_restarted_is_recognized() {
 }
 
 #[test]
-fn random_datagrams_only_count() {
+fn random_datagrams_are_only_counted() {
     let pair = Pair::new();
     let server = pair.server.endpoint.local_addresses().expect("not forked")[0];
     let before = pair.server.endpoint.counters().expect("not forked");
@@ -444,7 +444,7 @@ fn random_datagrams_only_count() {
 }
 
 #[test]
-fn shutdown_waits_for_what_is_in_flight() {
+fn shutdown_waits_for_operations_in_flight() {
     let pair = Pair::new();
     let client = &pair.client;
     client.buffer.write(0, &[3; 100]);

@@ -14,7 +14,7 @@ use pair::{LIMIT, Pair, loopback};
 
 /// Both regions have the same number, because each is the first region of its endpoint.
 #[test]
-fn a_region_of_another_endpoint_is_refused_by_every_call_and_no_memory_changes() {
+fn every_call_refuses_a_region_of_another_endpoint_and_changes_no_memory() {
     let pair = Pair::new();
     let (client, remote) = (&pair.client.connection, &pair.remote);
     let foreign = &pair.server.region;

@@ -62,7 +62,7 @@ fn many_operations_are_awaited_at_a_time() {
 }
 
 #[test]
-fn a_handle_is_given_up_and_awaited_again() {
+fn a_handle_can_be_awaited_again_after_its_wait_was_dropped() {
     let pair = sleepy();
     for expected in 0..100 {
         let mut handle = add(&pair);
@@ -84,7 +84,7 @@ impl Wake for Count {
 }
 
 #[test]
-fn a_task_that_changes_its_thread_is_woken_where_it_is_now() {
+fn a_task_that_moved_to_another_thread_is_woken_there() {
     let pair = sleepy();
     let server = &pair.server;
     let mut receive = server.connection.receive(&server.region, 0, 8).expect("it is posted");
@@ -193,7 +193,7 @@ fn many_tasks_of_tokio_share_an_endpoint() {
 }
 
 #[test]
-fn a_request_is_not_lost_when_its_wait_is_given_up() {
+fn a_request_is_not_lost_when_its_wait_is_dropped() {
     converse(Polling::NEVER, |server, client, address| {
         let listener = server.listen(0).expect("the service is free");
         for _ in 0..20 {
@@ -220,7 +220,7 @@ fn a_request_is_not_lost_when_its_wait_is_given_up() {
 }
 
 #[test]
-fn completions_are_awaited_and_none_is_lost_when_that_is_given_up() {
+fn completions_are_awaited_and_none_is_lost_when_the_wait_is_dropped() {
     let pair = sleepy();
     let (client, server) = (&pair.client.connection, &pair.server.connection);
     let notify = |number: u32| {
@@ -300,7 +300,7 @@ fn speeds_of_awaited_operations() {
 }
 
 #[test]
-fn attempts_are_waited_for_again_and_return_their_outcome_once() {
+fn an_attempt_can_be_awaited_again_and_returns_its_outcome_once() {
     converse(Polling::default(), |server, client, address| {
         let listener = server.listen(0).expect("the service is free");
         let mut connecting = client.start_connect(address, ConnectOptions::new()).expect("sent");

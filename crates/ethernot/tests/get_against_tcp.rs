@@ -30,7 +30,7 @@ const KEYS: u64 = 1000;
 /// Tests tables of any size that are a quarter full. If the keys are consecutive, a get takes one
 /// read. If the keys are not consecutive, a get takes little more than one read on average.
 #[test]
-fn keys_in_a_row_lie_in_their_first_slots() {
+fn consecutive_keys_are_in_their_first_slots() {
     let strides = [1, 2, 7, 64, 1000].map(|stride| (stride, KEYS));
     for (stride, reads_max) in strides.into_iter().chain([(8, KEYS * 3 / 2)]) {
         for slots in (4 * KEYS - 50)..(4 * KEYS + 50) {

@@ -22,11 +22,11 @@ fn patient() -> EndpointBuilder {
 }
 
 #[test]
-fn operations_and_receives_learn_that_their_peer_was_killed() {
+fn operations_and_receives_fail_when_their_peer_is_killed() {
     if copy::argument().is_some() {
         serve_until_killed();
     }
-    let name = "operations_and_receives_learn_that_their_peer_was_killed";
+    let name = "operations_and_receives_fail_when_their_peer_is_killed";
     let (server, address) = copy::start(name, "serve");
     let endpoint = patient().build().expect("an endpoint");
     let options = ConnectOptions::new().limit(Some(LIMIT));

@@ -58,7 +58,7 @@ fn a_write_gathers_and_a_read_scatters() {
 }
 
 #[test]
-fn a_message_of_pieces_fills_a_receive_of_pieces() {
+fn a_gathered_message_fills_a_scattered_receive() {
     let pair = Pair::new();
     let (client, server) = (&pair.client, &pair.server);
     client.buffer.write(100, b"scatter");
@@ -79,7 +79,7 @@ fn a_message_of_pieces_fills_a_receive_of_pieces() {
 }
 
 #[test]
-fn lists_that_threads_post_while_others_are_inside_are_carried_out() {
+fn lists_posted_while_another_thread_is_inside_the_engine_are_performed() {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 500;
     let pair = Pair::new();
@@ -108,7 +108,7 @@ fn lists_that_threads_post_while_others_are_inside_are_carried_out() {
 }
 
 #[test]
-fn a_list_of_nothing_is_an_operation_of_no_bytes() {
+fn an_empty_list_is_an_operation_of_zero_bytes() {
     let pair = Pair::new();
     let client = &pair.client.connection;
     let empty = pair.client.region.slice(10..10).expect("it is inside");
@@ -121,7 +121,7 @@ fn a_list_of_nothing_is_an_operation_of_no_bytes() {
 }
 
 #[test]
-fn lists_that_cannot_be_are_typed_errors() {
+fn invalid_lists_are_typed_errors() {
     let pair = Pair::build(loopback(), loopback(), Rights::REMOTE_WRITE | Rights::REMOTE_READ);
     let (client, remote) = (&pair.client.connection, &pair.remote);
     let piece = pair.client.region.slice(..8).expect("it is inside");
@@ -162,7 +162,7 @@ fn lists_that_cannot_be_are_typed_errors() {
 }
 
 #[test]
-fn words_of_a_buffer_are_atomic_to_peers_and_to_threads() {
+fn words_of_a_buffer_are_atomic_for_peers_and_threads() {
     const ROUNDS: u64 = 2000;
     let pair = Pair::build(
         loopback(),

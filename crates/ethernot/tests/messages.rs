@@ -9,7 +9,7 @@ use pair::{LIMIT, Pair, loopback};
 const NONE: OperationOptions = OperationOptions::NONE;
 
 #[test]
-fn messages_of_any_length_are_sent_and_received_without_registering() {
+fn messages_of_any_length_are_sent_and_received_without_registration() {
     let pair = Pair::build(loopback(), loopback(), Rights::NONE);
     let (client, server) = (&pair.client, &pair.server);
     for length in [0, 1, 64, 65, 1000, 100_000, 3_000_000] {
@@ -30,7 +30,7 @@ fn messages_of_any_length_are_sent_and_received_without_registering() {
 }
 
 #[test]
-fn many_messages_are_in_flight_and_none_keeps_its_sender() {
+fn many_messages_are_in_flight_and_no_send_blocks() {
     let pair = Pair::build(loopback(), loopback(), Rights::NONE);
     let (client, server) = (&pair.client, &pair.server);
     let receives: Vec<_> = (0..100)

@@ -52,7 +52,7 @@ fn refusal(error: PostError) -> OperationRefusal {
 }
 
 #[test]
-fn a_region_of_another_endpoint_is_refused_by_every_call_that_takes_one() {
+fn every_call_refuses_a_region_of_another_endpoint() {
     let _alone = alone();
     let pair = Pair::new();
     let (connection, remote) = (&pair.client.connection, &pair.remote);
@@ -83,7 +83,7 @@ fn a_region_of_another_endpoint_is_refused_by_every_call_that_takes_one() {
 }
 
 #[test]
-fn things_of_another_endpoint_are_not_waited_for() {
+fn waiting_for_objects_of_another_endpoint_is_refused() {
     let _alone = alone();
     let pair = Pair::new();
     let (client, server) = (&pair.client, &pair.server);
@@ -105,7 +105,7 @@ fn things_of_another_endpoint_are_not_waited_for() {
 }
 
 #[test]
-fn a_buffer_is_there_for_as_long_as_it_is_registered() {
+fn a_buffer_lives_as_long_as_it_is_registered() {
     let _alone = alone();
     let pair = Pair::new();
     let client = &pair.client;
@@ -119,7 +119,7 @@ fn a_buffer_is_there_for_as_long_as_it_is_registered() {
 }
 
 #[test]
-fn a_region_that_is_deregistered_under_a_receive_ends_the_connection_with_a_reason() {
+fn deregistering_the_region_of_a_receive_ends_the_connection_with_a_reason() {
     let _alone = alone();
     let pair = Pair::new();
     let server = &pair.server;
@@ -134,7 +134,7 @@ fn a_region_that_is_deregistered_under_a_receive_ends_the_connection_with_a_reas
 }
 
 #[test]
-fn a_region_that_is_deregistered_before_its_message_is_looked_at_is_reported() {
+fn a_message_in_a_deregistered_region_is_reported_as_such() {
     let _alone = alone();
     let pair = Pair::new();
     let server = &pair.server;
@@ -148,7 +148,7 @@ fn a_region_that_is_deregistered_before_its_message_is_looked_at_is_reported() {
 }
 
 #[test]
-fn an_operation_goes_on_whose_future_is_dropped() {
+fn an_operation_continues_after_its_future_is_dropped() {
     let _alone = alone();
     let pair = sleepy();
     let client = &pair.client;
@@ -165,7 +165,7 @@ fn an_operation_goes_on_whose_future_is_dropped() {
 }
 
 #[test]
-fn handles_are_given_back_by_futures_that_are_dropped() {
+fn dropped_futures_release_their_handles() {
     let _alone = alone();
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     let client = loopback().polling(Polling::NEVER).handles_max(2);
@@ -185,7 +185,7 @@ fn handles_are_given_back_by_futures_that_are_dropped() {
 }
 
 #[test]
-fn a_handle_that_is_waited_for_twice_says_the_same_twice() {
+fn waiting_twice_for_a_handle_returns_the_same_result() {
     let _alone = alone();
     let pair = Pair::new();
     let client = &pair.client.connection;
@@ -210,7 +210,7 @@ const RIGHTLESS: ethernot::RemoteRegion =
     ethernot::RemoteRegion { key: ethernot::RemoteKey(0x7777), address: 0, len: 64 };
 
 #[test]
-fn an_attempt_that_is_polled_after_its_end_says_so() {
+fn polling_an_ended_attempt_returns_an_error() {
     let _alone = alone();
     let server = loopback().build().expect("an endpoint");
     let client = loopback().build().expect("an endpoint");
@@ -236,7 +236,7 @@ impl Wake for Flag {
 }
 
 #[test]
-fn threads_that_wait_return_when_the_endpoint_is_shut_down() {
+fn waiting_threads_return_when_the_endpoint_is_shut_down() {
     let _alone = alone();
     let pair = sleepy();
     let (endpoint, connection) = (&pair.server.endpoint, &pair.server.connection);
@@ -275,7 +275,7 @@ fn threads_that_wait_return_when_the_endpoint_is_shut_down() {
 }
 
 #[test]
-fn an_endpoint_that_is_shut_down_makes_no_connection() {
+fn an_endpoint_that_was_shut_down_makes_no_connection() {
     let _alone = alone();
     let pair = sleepy();
     let endpoint = &pair.server.endpoint;
@@ -295,7 +295,7 @@ fn an_endpoint_that_is_shut_down_makes_no_connection() {
 }
 
 #[test]
-fn tasks_that_wait_return_when_the_endpoint_is_shut_down() {
+fn waiting_tasks_return_when_the_endpoint_is_shut_down() {
     let _alone = alone();
     let pair = sleepy();
     let (endpoint, connection) = (&pair.server.endpoint, &pair.server.connection);
@@ -409,7 +409,7 @@ fn all_waits_return_an_error_in_a_forked_child() {
 }
 
 #[test]
-fn a_full_queue_that_is_not_polled_refuses_more_and_loses_nothing() {
+fn a_full_completion_queue_refuses_operations_and_loses_nothing() {
     let _alone = alone();
     let pair = Pair::new();
     let (client, server) = (&pair.client.connection, &pair.server.connection);

@@ -54,7 +54,7 @@ fn links_are_added_by_address_host_and_interface() {
 }
 
 #[test]
-fn wrong_names_are_answered_with_what_there_is() {
+fn the_error_for_a_wrong_name_lists_the_valid_names() {
     for (links, parts) in [
         ("nosuch0", &["nosuch0", "this host has lo"][..]),
         ("lo,udp:l0", &["l0", "did you mean \"lo\"?"]),
@@ -73,7 +73,7 @@ fn wrong_names_are_answered_with_what_there_is() {
 }
 
 #[test]
-fn every_usable_interface_is_taken_and_new_ones_are_added() {
+fn every_usable_interface_is_used_and_new_ones_are_added() {
     in_namespace(|| {
         ip("link set lo up");
         let endpoint = Endpoint::builder().build().expect("the host has loopback");
@@ -115,7 +115,7 @@ fn a_link_follows_its_interface_to_another_address() {
 }
 
 #[test]
-fn the_error_for_an_interface_without_an_address_says_how_to_get_one() {
+fn the_error_for_an_interface_without_an_address_names_the_remedy() {
     in_namespace(|| {
         ip("link add edge0 type veth peer name edge1");
         ip("link set edge1 up");

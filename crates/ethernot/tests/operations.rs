@@ -31,7 +31,7 @@ fn a_write_of_any_size_arrives() {
 }
 
 #[test]
-fn a_read_of_any_size_brings_the_peers_bytes() {
+fn a_read_of_any_size_returns_the_peers_bytes() {
     let pair = Pair::new();
     for (seed, len) in [0, 1, 64, 1472, 100_000, BYTES].into_iter().enumerate() {
         let bytes = pattern(len, seed as u64);
@@ -44,7 +44,7 @@ fn a_read_of_any_size_brings_the_peers_bytes() {
 }
 
 #[test]
-fn atomics_return_what_was_there() {
+fn atomics_return_the_previous_value() {
     let pair = Pair::new();
     pair.server.buffer.store_u64(16, 40);
     let (client, remote) = (&pair.client.connection, &pair.remote);
@@ -148,7 +148,7 @@ fn signalled_operations_complete_in_the_queue_with_their_context() {
 }
 
 #[test]
-fn operations_with_handles_need_no_place_in_the_queue() {
+fn operations_with_handles_take_no_completion_slot() {
     let pair = Pair::new();
     let (client, server) = (&pair.client.connection, &pair.server.connection);
     let places = client.queue().capacity();
@@ -176,7 +176,7 @@ fn operations_with_handles_need_no_place_in_the_queue() {
 }
 
 #[test]
-fn the_error_of_a_full_queue_says_what_makes_room() {
+fn the_error_of_a_full_queue_names_the_remedy() {
     let pair = Pair::new();
     let client = &pair.client.connection;
     let send = || client.send_bytes(b"x", OperationOptions::SIGNALLED);
@@ -192,7 +192,7 @@ fn the_error_of_a_full_queue_says_what_makes_room() {
 }
 
 #[test]
-fn private_data_travels_both_ways_and_with_the_close() {
+fn private_data_is_delivered_in_the_handshake_and_the_close() {
     let server = loopback().build().expect("a server");
     let client = loopback().build().expect("a client");
     let listener = server.listen(3).expect("the service is free");
@@ -214,7 +214,7 @@ fn private_data_travels_both_ways_and_with_the_close() {
 }
 
 #[test]
-fn two_links_share_a_large_write_and_come_and_go() {
+fn two_links_share_a_large_write_while_links_are_added_and_removed() {
     let two = || loopback().bind("127.0.0.2:0");
     let pair = Pair::build(two(), two(), EVERYTHING.into_iter().fold(Rights::NONE, Rights::union));
     let client = &pair.client.connection;
@@ -276,7 +276,7 @@ fn many_threads_post_on_one_connection() {
 }
 
 #[test]
-fn threads_that_meet_in_the_engine_lose_nothing_and_keep_their_order() {
+fn concurrent_threads_in_the_engine_lose_nothing_and_keep_their_order() {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 5000;
     let pair = Pair::new();
@@ -312,7 +312,7 @@ fn threads_that_meet_in_the_engine_lose_nothing_and_keep_their_order() {
 }
 
 #[test]
-fn links_that_lose_repeat_and_reorder_frames_are_not_noticed() {
+fn operations_succeed_over_links_that_lose_duplicate_and_reorder_frames() {
     let faulty = |seed| {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let udp = UdpLink::bind(address, &UdpConfig::default()).expect("a socket on loopback");

@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const BYTES: u64 = 1 << 20;
 
 #[test]
-fn memory_is_written_and_read_with_and_without_a_tag_in_frames_of_all_sizes() {
+fn memory_is_written_and_read_in_tagged_and_untagged_frames_of_all_sizes() {
     for (vlan, mtu) in [(None, 1500), (Some(100), 1500), (None, 9000), (Some(7), 9000)] {
         in_namespace(move || {
             ip(&format!("link set edge0 mtu {mtu}"));
@@ -43,7 +43,7 @@ fn memory_is_written_and_read_with_and_without_a_tag_in_frames_of_all_sizes() {
 }
 
 #[test]
-fn ends_of_unlike_mtu_agree_on_what_gets_through() {
+fn ends_with_different_mtus_agree_on_a_deliverable_frame_size() {
     in_namespace(|| {
         ip("link set edge0 mtu 9000");
         let pair = Pair::of("edge0", "edge1");
@@ -71,7 +71,7 @@ fn ends_of_unlike_mtu_agree_on_what_gets_through() {
 }
 
 #[test]
-fn transfer_goes_on_when_the_mtu_changes() {
+fn a_transfer_continues_when_the_mtu_changes() {
     in_namespace(|| {
         for end in ["edge0", "edge1"] {
             ip(&format!("link set {end} mtu 9000"));
@@ -95,7 +95,7 @@ fn transfer_goes_on_when_the_mtu_changes() {
 }
 
 #[test]
-fn transfer_goes_on_over_the_other_link_when_one_loses_its_carrier_or_is_gone() {
+fn a_transfer_continues_over_the_other_link_when_one_fails_or_is_removed() {
     in_namespace(|| {
         add_pair("edge2", "edge3");
         let configs = |ends: [&str; 2]| ends.map(PacketConfig::new);
@@ -114,7 +114,7 @@ fn transfer_goes_on_over_the_other_link_when_one_loses_its_carrier_or_is_gone() 
 }
 
 #[test]
-fn transfer_survives_frames_of_others_under_our_ethertype() {
+fn a_transfer_survives_foreign_frames_with_our_ethertype() {
     in_namespace(|| {
         let pair = Pair::of("edge0", "edge1");
         let links = pair.server.links().expect("not forked");
@@ -175,7 +175,7 @@ fn interfaces_with_one_address_serve_one_connection() {
 }
 
 #[test]
-fn a_station_with_our_own_address_cannot_be_connected_to() {
+fn connecting_to_a_station_with_our_own_address_fails() {
     in_namespace(|| {
         ip("link set edge1 address 02:00:00:00:00:00");
         let [client, server] = ["edge0", "edge1"].map(|end| endpoint(&[PacketConfig::new(end)]));
@@ -195,7 +195,7 @@ fn a_station_with_our_own_address_cannot_be_connected_to() {
 }
 
 #[test]
-fn interface_is_as_before_after_every_way_to_end() {
+fn the_interface_is_restored_however_the_process_ends() {
     if let Some(interface) = copy::argument() {
         let link = open_when_free(&PacketConfig::new(interface).port(PORT));
         let _endpoint = Endpoint::builder().link(Box::new(link)).build().expect("an endpoint");
@@ -207,7 +207,7 @@ fn interface_is_as_before_after_every_way_to_end() {
     in_namespace(|| {
         let before = state();
         for signal in [Signal::SIGKILL, Signal::SIGINT, Signal::SIGTERM] {
-            let name = "interface_is_as_before_after_every_way_to_end";
+            let name = "the_interface_is_restored_however_the_process_ends";
             let (holder, _ready) = copy::start(name, "edge0");
             let config = PacketConfig::new("edge0").port(PORT);
             let error = PacketLink::open(&config).expect_err("the port is in use");
@@ -222,7 +222,7 @@ fn interface_is_as_before_after_every_way_to_end() {
 }
 
 #[test]
-fn capture_of_a_real_run_is_dissected_without_complaint() {
+fn a_capture_of_a_real_run_is_dissected_without_errors() {
     if Command::new("tshark").arg("--version").output().is_err() {
         println!("skipped: tshark is not installed");
         return;

@@ -15,7 +15,7 @@ use ethernot::{BindError, Endpoint, OperationOptions, Polling, Rights, StartErro
 use pair::{LIMIT, Pair, Side, loopback};
 
 #[test]
-fn a_progress_thread_keeps_to_the_processor_that_is_named() {
+fn the_progress_thread_stays_on_the_configured_processor() {
     let allowed =
         fs::read_to_string("/proc/thread-self/status").expect("the status of this thread");
     let Some(processor) = last_allowed(&allowed) else {
@@ -37,7 +37,7 @@ fn a_progress_thread_keeps_to_the_processor_that_is_named() {
 }
 
 #[test]
-fn a_processor_that_is_not_there_is_an_error_that_names_it() {
+fn a_missing_processor_is_an_error_that_names_it() {
     for processor in [1023, usize::MAX] {
         let refused = loopback().progress_processor(processor).build();
         let Err(error) = refused else { panic!("it keeps to processor {processor}") };

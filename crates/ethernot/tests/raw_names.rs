@@ -25,7 +25,7 @@ fn peers_on_raw_ethernet_are_found_by_station_and_by_broadcast() {
 }
 
 #[test]
-fn the_station_of_an_ip_address_is_asked_for() {
+fn the_station_of_an_ip_address_is_resolved() {
     let Some([a, b]) = Host::pair() else { return };
     a.ip("address add 10.9.9.1/24 dev edge0");
     b.ip("address add 10.9.9.2/24 dev edge0");
@@ -88,7 +88,7 @@ fn two_endpoints_cannot_have_one_port_of_an_interface() {
 }
 
 #[test]
-fn an_interface_that_comes_back_gets_its_link_back() {
+fn a_returning_interface_gets_its_link_back() {
     let Some([a, b]) = Host::pair() else { return };
     a.connect_to(&b, "edge1");
     a.ip("address add 10.9.9.1/24 dev edge0");
@@ -119,7 +119,7 @@ fn an_interface_that_comes_back_gets_its_link_back() {
 }
 
 #[test]
-fn a_link_whose_interface_stays_away_is_removed_and_made_again() {
+fn a_link_whose_interface_stays_away_is_removed_and_recreated() {
     let Some([a, b]) = Host::pair() else { return };
     a.connect_to(&b, "edge1");
     a.ip("address add 10.9.9.1/24 dev edge0");
@@ -138,7 +138,7 @@ fn a_link_whose_interface_stays_away_is_removed_and_made_again() {
 }
 
 #[test]
-fn what_keeps_a_link_from_coming_back_is_reported() {
+fn the_reason_why_a_link_cannot_return_is_reported() {
     let Some([a, b]) = Host::pair() else { return };
     a.connect_to(&b, "edge1");
     for number in 0..2 {
@@ -163,7 +163,7 @@ fn links_up(connection: &ethernot::Connection) -> usize {
 }
 
 #[test]
-fn names_work_without_rights_and_say_what_is_missing() {
+fn the_error_for_a_raw_link_names_the_missing_capability() {
     let endpoint = Endpoint::with_links("packet:lo");
     if let Err(error) = endpoint {
         assert!(error.to_string().contains("CAP_NET_RAW"), "{error}");
@@ -171,7 +171,7 @@ fn names_work_without_rights_and_say_what_is_missing() {
 }
 
 #[test]
-fn connections_use_interfaces_that_come_later() {
+fn connections_use_interfaces_added_later() {
     let Some([a, b]) = Host::pair() else { return };
     a.ip("address add 10.9.9.1/24 dev edge0");
     b.ip("address add 10.9.9.2/24 dev edge0");

@@ -81,7 +81,7 @@ fn ask_together(pair: &Pair, threads: u64, count: u64) {
 }
 
 #[test]
-fn threads_that_share_a_connection_get_their_own_answers() {
+fn threads_sharing_a_connection_get_their_own_answers() {
     ask_together(&Pair::new(), THREADS, MESSAGES);
 }
 
@@ -119,7 +119,7 @@ fn speeds_of_threads_that_share_a_connection() {
 }
 
 #[test]
-fn a_message_has_its_length_its_immediate_and_its_bytes() {
+fn a_received_message_has_its_length_immediate_and_bytes() {
     let pair = Pair::new();
     let (client, server) = (&pair.client, &pair.server);
     let empty = server.connection.receive(&server.region, 0, 0).expect("it is posted");
@@ -139,7 +139,7 @@ fn a_message_has_its_length_its_immediate_and_its_bytes() {
 }
 
 #[test]
-fn receives_with_handles_take_no_place_in_the_queue() {
+fn receives_with_handles_take_no_completion_slot() {
     let pair = Pair::new();
     let server = &pair.server;
     let capacity = server.connection.queue().capacity();
@@ -150,7 +150,7 @@ fn receives_with_handles_take_no_place_in_the_queue() {
 }
 
 #[test]
-fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
+fn the_message_of_a_dropped_handle_goes_to_the_next_receive() {
     let pair = Pair::new();
     let (client, server) = (&pair.client, &pair.server);
     let say = |bytes: &[u8]| {
@@ -202,7 +202,7 @@ fn receives_end_with_the_connection() {
 }
 
 #[test]
-fn slots_of_receives_are_given_back() {
+fn slots_of_receives_are_released() {
     let pair = Pair::build(
         pair::loopback().handles_max(4),
         pair::loopback(),

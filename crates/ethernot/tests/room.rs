@@ -51,7 +51,7 @@ async fn add(connection: &Connection, remote: &RemoteRegion) -> Result<u64, Erro
 }
 
 #[test]
-fn more_tasks_than_there_is_room_for_post_all_the_same() {
+fn more_tasks_than_there_is_room_for_all_post_eventually() {
     let few = EngineConfig::default().pools(PoolLimits::default().operations(8));
     let sleepy = loopback().handles_max(8).polling(Polling::NEVER);
     for client in [loopback().handles_max(8), loopback().engine(few), sleepy] {
@@ -78,7 +78,7 @@ fn more_tasks_than_there_is_room_for_post_all_the_same() {
 }
 
 #[test]
-fn room_in_a_completion_queue_comes_by_polling() {
+fn polling_makes_room_in_a_completion_queue() {
     let pair = Pair::new();
     let connection = &pair.client.connection;
     let write = || connection.write_bytes(b"x", &pair.remote, 0, OperationOptions::SIGNALLED);
@@ -96,7 +96,7 @@ fn room_in_a_completion_queue_comes_by_polling() {
 }
 
 #[test]
-fn room_comes_with_the_drop_of_a_handle() {
+fn dropping_a_handle_makes_room() {
     let pair = Pair::build(loopback().handles_max(1), loopback(), all_rights());
     let connection = &pair.client.connection;
     let held = connection.fetch_add(&pair.remote, 0, 1, NONE).expect("it is posted");
@@ -113,7 +113,7 @@ fn room_comes_with_the_drop_of_a_handle() {
 }
 
 #[test]
-fn what_is_refused_for_another_reason_is_not_waited_for() {
+fn an_operation_refused_for_another_reason_does_not_wait_for_room() {
     let pair = Pair::new();
     let long = pair
         .client
@@ -163,7 +163,7 @@ fn an_endpoint_is_shut_down_by_a_task() {
 }
 
 #[test]
-fn tasks_that_shut_down_are_woken() {
+fn tasks_that_wait_for_a_shutdown_are_woken() {
     let pair = Pair::new();
     block_on(pair.client.connection.flushed()).expect("nothing is posted");
     block_on(pair.client.endpoint.shutting_down()).expect("the peer has heard");

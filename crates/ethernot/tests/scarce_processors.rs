@@ -19,12 +19,12 @@ use ends::{End, Usage, connect, obey};
 use nix::sys::signal::Signal;
 
 #[test]
-fn ends_that_share_one_processor_go_on_and_are_idle_in_between() {
+fn ends_sharing_one_processor_make_progress_and_idle_between_operations() {
     if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();
-    let name = "ends_that_share_one_processor_go_on_and_are_idle_in_between";
+    let name = "ends_sharing_one_processor_make_progress_and_idle_between_operations";
     let processor = processor();
     let launcher = ["taskset", "-c", &processor];
     for setting in SETTINGS {
@@ -34,12 +34,12 @@ fn ends_that_share_one_processor_go_on_and_are_idle_in_between() {
 }
 
 #[test]
-fn ends_with_half_a_processor_go_on_and_are_idle_in_between() {
+fn ends_with_half_a_processor_make_progress_and_idle_between_operations() {
     if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();
-    let name = "ends_with_half_a_processor_go_on_and_are_idle_in_between";
+    let name = "ends_with_half_a_processor_make_progress_and_idle_between_operations";
     let group = match Group::with_half_a_processor() {
         Ok(group) => group,
         Err(reason) => {
@@ -87,23 +87,23 @@ fn a_real_time_end_leaves_the_processor_to_its_peer() {
 }
 
 #[test]
-fn ends_go_on_where_timers_are_late() {
+fn ends_make_progress_with_late_timers() {
     if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();
-    let name = "ends_go_on_where_timers_are_late";
+    let name = "ends_make_progress_with_late_timers";
     let ends = [(); 2].map(|()| End::start(&[], name, "ADAPTIVE LATE"));
     exercise("ADAPTIVE LATE", ends);
 }
 
 #[test]
-fn ends_go_on_beside_busy_threads_on_the_same_processor() {
+fn ends_make_progress_beside_busy_threads_on_the_same_processor() {
     if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();
-    let name = "ends_go_on_beside_busy_threads_on_the_same_processor";
+    let name = "ends_make_progress_beside_busy_threads_on_the_same_processor";
     let processor = processor();
     let launcher = ["taskset", "-c", &processor];
     let _busy = [(); 2].map(|()| Busy::start(&launcher));
@@ -114,12 +114,12 @@ fn ends_go_on_beside_busy_threads_on_the_same_processor() {
 }
 
 #[test]
-fn streams_go_on_after_an_end_was_stopped_for_a_moment() {
+fn streams_continue_after_an_end_was_stopped_briefly() {
     if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();
-    let name = "streams_go_on_after_an_end_was_stopped_for_a_moment";
+    let name = "streams_continue_after_an_end_was_stopped_briefly";
     let mut ends = [(); 2].map(|()| End::start(&[], name, "ADAPTIVE"));
     connect(&mut ends);
     for style in STYLES {

@@ -35,18 +35,18 @@ fn is_refused(builder: EndpointBuilder, setting: &str, value: &str, wanted: &str
 }
 
 #[test]
-fn no_room_for_handles_is_refused() {
+fn an_endpoint_without_room_for_handles_is_refused() {
     is_refused(builder().handles_max(0), "`handles_max` is 0", "0", "1 to");
 }
 
 #[test]
-fn too_few_packets_in_flight_are_refused() {
+fn a_limit_of_too_few_packets_in_flight_is_refused() {
     let few = engine(|config| config.packets_max = 100);
     is_refused(few, "`packets_max`", "100", "256 to 4096");
 }
 
 #[test]
-fn sizes_of_the_engine_that_were_cut_in_silence_are_refused() {
+fn engine_sizes_beyond_the_limits_are_refused() {
     is_refused(
         engine(|config| config.connections_max = 0),
         "`connections_max`",
@@ -65,7 +65,7 @@ fn sizes_of_the_engine_that_were_cut_in_silence_are_refused() {
 }
 
 #[test]
-fn times_with_which_nothing_would_ever_happen_are_refused() {
+fn unusable_timeouts_are_refused() {
     is_refused(engine(|config| config.silence_budget_ns = 0), "`silence_budget_ns`", "0", "1 to");
     is_refused(engine(|config| config.rest_ns = 0), "`rest_ns`", "0", "1 to");
     let turned = engine(|config| {
@@ -76,7 +76,7 @@ fn times_with_which_nothing_would_ever_happen_are_refused() {
 }
 
 #[test]
-fn settings_of_a_udp_link_are_refused() {
+fn invalid_settings_of_a_udp_link_are_refused() {
     is_refused(
         udp(|config| config.frame_bytes_max = 255),
         "`frame_bytes_max`",
@@ -87,7 +87,7 @@ fn settings_of_a_udp_link_are_refused() {
 }
 
 #[test]
-fn a_connection_without_a_place_for_completions_is_refused() {
+fn a_connection_without_room_for_completions_is_refused() {
     let endpoint = builder().build().expect("an endpoint");
     let mut options = ConnectOptions::new();
     options.completions = 0;
@@ -96,7 +96,7 @@ fn a_connection_without_a_place_for_completions_is_refused() {
 }
 
 #[test]
-fn the_ends_of_what_is_possible_are_taken() {
+fn the_smallest_and_largest_valid_settings_are_accepted() {
     let smallest = EngineConfig::default().packets_max(256).links_max(1).rest_ns(1);
     let largest = EngineConfig::default().packets_max(4096).links_max(16).rest_ns(u64::MAX);
     for config in [smallest, largest, EngineConfig::multiedge()] {

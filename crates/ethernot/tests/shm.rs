@@ -43,7 +43,7 @@ fn await_memory(pair: &Pair) {
 }
 
 #[test]
-fn two_endpoints_of_a_host_find_each_other_and_large_writes_take_the_memory() {
+fn endpoints_of_one_host_use_shared_memory_for_large_writes() {
     let pair = pair_of(sharing(), sharing());
     await_memory(&pair);
     let before = frames_over_memory(&pair.server.endpoint);
@@ -65,7 +65,7 @@ fn two_endpoints_of_a_host_find_each_other_and_large_writes_take_the_memory() {
 }
 
 #[test]
-fn an_endpoint_without_it_is_reached_as_before() {
+fn an_endpoint_without_shared_memory_is_reached_over_udp() {
     let pair = pair_of(sharing(), loopback());
     let handle = pair
         .client
@@ -87,11 +87,11 @@ fn a_named_link_is_used_and_no_memory_is_shared() {
 }
 
 #[test]
-fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
+fn a_killed_peer_ends_the_connection_and_its_memory_is_freed() {
     if copy::argument().is_some() {
         serve_until_killed();
     }
-    let name = "a_killed_peer_ends_the_connection_and_its_memory_is_given_back";
+    let name = "a_killed_peer_ends_the_connection_and_its_memory_is_freed";
     let (server, address) = copy::start(name, "serve");
     let endpoint = sharing().build().expect("an endpoint");
     let options = ConnectOptions::new().service(7).limit(Some(LIMIT));

@@ -142,7 +142,7 @@ fn the_descriptor_reports_requests_and_ends() {
 }
 
 #[test]
-fn what_has_come_already_is_to_be_looked_at_before_sleeping() {
+fn arming_fails_while_completions_are_unread() {
     let pair = Pair::new();
     let client = &pair.client;
     while !client.endpoint.arm().expect("not forked") {}
@@ -157,7 +157,7 @@ fn what_has_come_already_is_to_be_looked_at_before_sleeping() {
 }
 
 #[test]
-fn without_a_progress_thread_no_thread_is_made_to_sleep() {
+fn without_a_progress_thread_arming_never_lets_a_thread_sleep() {
     let endpoint = loopback().progress_thread(false).build().expect("an endpoint");
     for _ in 0..3 {
         assert!(!endpoint.arm().expect("not forked"));

@@ -8,7 +8,7 @@ use hosts::{EndpointHost as _, LIMIT, Target};
 use testbed::host::{Host, until};
 
 #[test]
-fn what_is_written_is_what_is_read_back() {
+fn written_bytes_are_read_back() {
     let Some([a, b]) = Host::pair() else { return };
     let Some([target, client]) = endpoints(&a, &b, &["edge0"]) else { return };
     let mut target = Target::new(target, BYTES);
@@ -36,7 +36,7 @@ fn what_is_written_is_what_is_read_back() {
 }
 
 #[test]
-fn transfers_go_on_while_the_mtu_changes_and_an_interface_goes_down() {
+fn transfers_continue_while_the_mtu_changes_and_an_interface_goes_down() {
     let Some([a, b]) = Host::pair() else { return };
     a.connect_to(&b, "edge1");
     let Some([target, client]) = endpoints(&a, &b, &["edge0", "edge1"]) else { return };
@@ -74,7 +74,7 @@ fn transfers_go_on_while_the_mtu_changes_and_an_interface_goes_down() {
 }
 
 #[test]
-fn a_far_end_with_a_smaller_mtu_on_a_further_link_is_found_out_and_not_silenced() {
+fn a_smaller_mtu_of_the_peer_on_a_second_link_is_discovered_and_the_link_kept() {
     let Some([a, b]) = Host::pair() else { return };
     a.connect_to(&b, "edge1");
     b.ip("link set edge1 mtu 1300");

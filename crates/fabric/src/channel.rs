@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_divide_no_picosecond_do_not_drift() {
+    fn rates_with_fractional_picoseconds_do_not_drift() {
         // At 3 Gb/s, 8 bits take 2666 2/3 ps, and three million bytes take exactly 8 ms.
         let mut channel = channel(3_000_000_000);
         let mut last = 0;
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn driver_says_when_it_takes_frames_again() {
+    fn a_full_driver_reports_when_it_accepts_frames_again() {
         let model =
             LinkModel { driver_bytes: Some(2_000), ..LinkModel::ethernet(1_000_000_000, 0) };
         let mut channel = Channel::new(model, Random::new(1));

@@ -36,13 +36,13 @@ fn jitter_keeps_the_order() {
 }
 
 #[test]
-fn same_seed_same_hash_and_another_seed_another() {
+fn equal_seeds_give_equal_hashes_and_different_seeds_different_ones() {
     assert_eq!(hash_of_a_stormy_run(5), hash_of_a_stormy_run(5));
     assert_ne!(hash_of_a_stormy_run(5), hash_of_a_stormy_run(6));
 }
 
 #[test]
-fn loss_takes_its_share() {
+fn the_loss_rate_is_the_configured_one() {
     let (arrivals, pair) = run_with(Faults { loss_ppm: 100_000, ..Faults::default() }, 10_000);
     let lost = pair.network.counters().lost;
     assert!((900..1_100).contains(&lost), "{lost}");
@@ -51,7 +51,7 @@ fn loss_takes_its_share() {
 }
 
 #[test]
-fn duplicates_are_equal_and_come_later() {
+fn duplicates_are_equal_and_arrive_later() {
     let faults = Faults { duplicate_ppm: 100_000, late_ns_max: 100_000, ..Faults::default() };
     let (arrivals, pair) = run_with(faults, 1_000);
     let duplicated = pair.network.counters().duplicated;
@@ -66,7 +66,7 @@ fn duplicates_are_equal_and_come_later() {
 }
 
 #[test]
-fn reordering_moves_some_frames_back_and_loses_none() {
+fn reordering_delays_some_frames_and_loses_none() {
     let faults = Faults { reorder_ppm: 50_000, late_ns_max: 50_000, ..Faults::default() };
     let (arrivals, pair) = run_with(faults, 1_000);
     assert!(pair.network.counters().reordered > 20);
@@ -95,7 +95,7 @@ fn corruption_is_dropped_or_delivered() {
 }
 
 #[test]
-fn replay_brings_frames_of_long_ago() {
+fn replay_delivers_old_frames() {
     let (arrivals, pair) = run_with(Faults { replay_ppm: 20_000, ..Faults::default() }, 5_000);
     assert!(pair.network.counters().replayed > 50);
     let (mut newest, mut oldest_replay) = (0, 0);
@@ -107,7 +107,7 @@ fn replay_brings_frames_of_long_ago() {
 }
 
 #[test]
-fn cut_is_one_way() {
+fn a_cut_affects_one_direction() {
     let mut pair = Pair::new(3, LinkModel::ethernet(1_000_000_000, 5_000));
     pair.network.set_cut(pair.ports[0], true);
     assert!(!pair.network.passes(pair.ports[0], pair.ports[1]));
@@ -159,7 +159,7 @@ fn frames_above_the_mtu_disappear_with_or_without_a_report() {
 }
 
 #[test]
-fn driver_takes_only_what_fits_and_then_more() {
+fn a_driver_takes_only_what_fits_and_later_the_rest() {
     let model = LinkModel { driver_bytes: Some(3_000), ..LinkModel::ethernet(1_000_000_000, 0) };
     let mut pair = Pair::new(6, model);
     let mut taken = 0;
@@ -210,7 +210,7 @@ fn frames_without_a_receiver_are_counted() {
 }
 
 #[test]
-fn buffers_are_used_again() {
+fn buffers_are_reused() {
     let mut pair = Pair::new(9, LinkModel::ethernet(1_000_000_000, 0));
     for _ in 0..1_000 {
         pair.send(&[0; 100]);

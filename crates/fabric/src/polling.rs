@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_message_takes_what_its_steps_cost() {
+    fn the_time_of_a_small_message_is_the_sum_of_its_steps() {
         let links = [raw_link(100_000_000_000, 0)];
         let outcome = run(&trial(&links, Exercise::PingPong, 8)).expect("nothing is in the way");
         // The latency contains the costs of a post, a call, a send and a receive. It also contains
@@ -253,7 +253,7 @@ mod tests {
     /// The shaper's timers take time from a busy host. A slow link that is always full has one
     /// timer for each frame.
     #[test]
-    fn timers_of_a_shaper_take_time_from_the_host() {
+    fn timers_of_a_shaper_take_processor_time() {
         let links = [shaped(raw_link(1_000_000_000, 0)), shaped(raw_link(100_000_000, 0))];
         let costs = Costs {
             host: EdgeCosts { frame_send_ps: 12_000_000, ..COSTS.host },

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_by_time_then_by_order_of_scheduling() {
+    fn events_are_ordered_by_time_and_then_by_scheduling_order() {
         let mut queue = EventQueue::new();
         for (time, name) in [(5, 'a'), (3, 'b'), (5, 'c'), (3, 'd'), (4, 'e')] {
             queue.push(Instant(time), name);

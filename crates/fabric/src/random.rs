@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn same_seed_same_sequence_and_streams_differ() {
+    fn equal_seeds_give_equal_sequences_and_streams_differ() {
         let mut a = Random::stream(7, 1);
         let mut b = Random::stream(7, 1);
         let mut c = Random::stream(7, 2);

@@ -236,7 +236,7 @@ fn matching(segments: [&[usize]; 2]) -> Vec<(u8, u8)> {
 
 //= protocol.md: challenge.3, join.1, join.3
 #[test]
-fn links_on_separate_segments_find_each_other_in_whatever_order_they_are() {
+fn links_on_separate_segments_are_paired_in_any_order() {
     for first in PERMUTATIONS {
         for second in PERMUTATIONS {
             for address in [ethernet, port_address] {
@@ -254,7 +254,7 @@ fn links_on_separate_segments_find_each_other_in_whatever_order_they_are() {
 
 //= protocol.md: join.5
 #[test]
-fn links_find_each_other_over_ways_that_lose_frames() {
+fn links_are_paired_over_lossy_segments() {
     for (seed, second) in PERMUTATIONS.iter().enumerate() {
         let segments: [&[usize]; 2] = [&[0, 1, 2], second];
         let mut hosts = Hosts::new(segments, ethernet);
@@ -289,7 +289,7 @@ fn links_without_counterpart_cost_little() {
 
 //= protocol.md: join.6
 #[test]
-fn a_link_that_appears_joins_the_connections_of_either_end() {
+fn a_new_link_joins_the_connections_of_either_end() {
     for host in 0..2 {
         for late in 0..2 {
             let mut hosts = Hosts::new([&[0, 1], &[1, 0]], ethernet);
@@ -308,7 +308,7 @@ fn a_link_that_appears_joins_the_connections_of_either_end() {
 /// Traffic of other hosts can delay the first frames on the link. This delay must not affect the
 /// estimate for later frames.
 #[test]
-fn short_messages_take_a_faster_link_that_joins() {
+fn short_messages_use_a_faster_link_that_joins() {
     let first_rates = [1_000_000_000, 100_000_000, 10_000_000];
     for (first_rate, reports_rate) in
         first_rates.into_iter().flat_map(|rate| [(rate, true), (rate, false)])
@@ -335,7 +335,7 @@ fn short_messages_take_a_faster_link_that_joins() {
 
 //= protocol.md: compare.4
 #[test]
-fn a_link_that_vanishes_and_comes_back_joins_again() {
+fn a_link_that_goes_and_returns_joins_again() {
     for host in 0..2 {
         let mut hosts = Hosts::new([&[0, 1, 2], &[1, 0, 2]], ethernet);
         hosts.connect();
@@ -359,7 +359,7 @@ fn a_link_that_vanishes_and_comes_back_joins_again() {
 }
 
 #[test]
-fn a_link_that_comes_back_with_another_address_goes_on() {
+fn a_link_that_returns_with_another_address_is_used_again() {
     for host in 0..2 {
         for links in 1..3 {
             let segments = &[0, 1][..links];
@@ -407,7 +407,7 @@ fn the_last_link_is_replaced_by_another() {
 
 //= protocol.md: remove.2
 #[test]
-fn a_link_that_an_application_takes_away_stays_away() {
+fn a_link_removed_by_the_application_stays_removed() {
     for host in 0..2 {
         let mut hosts = Hosts::new([&[0, 1], &[0, 1]], ethernet);
         hosts.connect();

@@ -46,7 +46,7 @@ fn a_seed_repeats_itself_under_load() {
 }
 
 #[test]
-fn a_load_changes_what_happens() {
+fn a_load_changes_the_trace() {
     let hash = |load| {
         let options = Options { load, twice: false, ..Options::default() };
         torture::run(1, &options).trace_hash

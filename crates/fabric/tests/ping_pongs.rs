@@ -72,7 +72,7 @@ fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
 
 /// If a host pauses, its answers are late. The engine must not blame the link for this delay.
 #[test]
-fn a_host_that_pauses_does_not_have_a_slow_link_taken_for_the_better_one() {
+fn host_pauses_do_not_make_the_engine_prefer_a_slow_link() {
     let (fast, slow) = (link(1_000_000_000), link(100_000_000));
     let pauses =
         Pauses { every_ns: 40_000_000, lengths_ns: &[200_000, 400_000, 1_000_000, 3_000_000] };
@@ -89,7 +89,7 @@ fn a_host_that_pauses_does_not_have_a_slow_link_taken_for_the_better_one() {
 }
 
 #[test]
-fn a_slow_link_helps_with_long_messages() {
+fn a_slow_link_speeds_up_long_messages() {
     let (fast, slow) = (link(1_000_000_000), link(100_000_000));
     let alone_us = half_round_trip_us(&[fast], 128 << 10, 1);
     for seed in 1..=6 {
@@ -119,7 +119,7 @@ fn equal_links_share_messages_of_several_frames() {
 /// At the start, the engine knows only the rates of short messages that passed while the bucket was
 /// full. It learns the lasting rate when queues grow. Until then, neither end may starve the other.
 #[test]
-fn a_stream_that_starts_gets_what_slow_links_carry() {
+fn a_starting_stream_gets_the_rate_of_slow_links() {
     let both = [link(100_000_000); 2];
     for (exercise, bytes_per_second) in [(Exercise::OneWay, 23.5e6), (Exercise::TwoWay, 42.5e6)] {
         for seed in 1..=6 {

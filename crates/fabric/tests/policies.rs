@@ -56,39 +56,39 @@ fn check(drivers: &Drivers, exercise: Exercise) {
 }
 
 #[test]
-fn own_rules_one_way_come_to_as_much_as_simpler_ones() {
+fn own_rules_match_simpler_rules_one_way() {
     check(&PLAIN, Exercise::OneWay);
 }
 
 #[test]
-fn own_rules_two_way_come_to_as_much_as_simpler_ones() {
+fn own_rules_match_simpler_rules_two_way() {
     check(&PLAIN, Exercise::TwoWay);
 }
 
 #[test]
-fn own_rules_back_and_forth_are_as_fast_as_simpler_ones() {
+fn own_rules_match_simpler_rules_in_a_ping_pong() {
     check(&PLAIN, Exercise::PingPong);
 }
 
 #[test]
-fn own_rules_one_way_over_drivers_that_offload_come_to_as_much_as_simpler_ones() {
+fn own_rules_match_simpler_rules_one_way_over_offloading_drivers() {
     check(&OFFLOADING, Exercise::OneWay);
 }
 
 #[test]
-fn own_rules_two_way_over_drivers_that_offload_come_to_as_much_as_simpler_ones() {
+fn own_rules_match_simpler_rules_two_way_over_offloading_drivers() {
     check(&OFFLOADING, Exercise::TwoWay);
 }
 
 #[test]
-fn own_rules_back_and_forth_over_drivers_that_offload_are_as_fast_as_simpler_ones() {
+fn own_rules_match_simpler_rules_in_a_ping_pong_over_offloading_drivers() {
     check(&OFFLOADING, Exercise::PingPong);
 }
 
 /// On unequal links, simpler policies wait for the slowest link, so the project's own rules are
 /// faster. Checks this also on hosts with enough processor time.
 #[test]
-fn unlike_links_carry_what_they_can() {
+fn unlike_links_carry_their_full_rates() {
     let is_wanted = |point: &Point| {
         !point.links.is_equal()
             && point.exercise == Exercise::OneWay
@@ -113,7 +113,7 @@ fn unlike_links_carry_what_they_can() {
 /// Two links without a rate limit use the same two processors as one link, so the second link
 /// cannot make the transfer faster. Choosing between the links may cost only a little.
 #[test]
-fn a_second_link_that_brings_nothing_costs_little() {
+fn a_useless_second_link_costs_little() {
     for found in compared(&SETTING, |point| point.links.is_free()) {
         let ratio = found.ratio_to_one().expect("it is compared with one");
         assert!(ratio >= 0.93, "{}: {ratio}", found.point);
@@ -132,7 +132,7 @@ fn equal_links_share_evenly_soon_after_one_was_slower() {
 /// With round robin, the next link can be full. The other links then wait for it, although they
 /// have room and data waits.
 #[test]
-fn links_that_take_turns_are_idle_with_data_beside_a_slow_one() {
+fn round_robin_leaves_links_idle_beside_a_slow_one() {
     let is_wanted = |point: &Point| {
         point.links.name == "1G+100M"
             && point.exercise == Exercise::OneWay

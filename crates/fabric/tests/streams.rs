@@ -36,7 +36,7 @@ fn figures() {
 }
 
 #[test]
-fn links_are_worth_their_sum_in_order_and_with_few_extra_frames() {
+fn links_reach_the_sum_of_their_rates_in_order_with_few_extra_frames() {
     // Columns: name; minimum goodput in percent of the links' rates; maximum extra frames in
     // percent; maximum frames out of order in percent. Payload is at most 96.2 % of a frame.
     let bounds = [
@@ -59,7 +59,7 @@ fn links_are_worth_their_sum_in_order_and_with_few_extra_frames() {
 }
 
 #[test]
-fn unlike_and_shaped_links_are_worth_their_sum() {
+fn unlike_and_shaped_links_reach_the_sum_of_their_rates() {
     // Columns: name; minimum goodput in percent of the links' rates; maximum extra frames in
     // percent. Links have shapers, and hosts pause.
     let bounds = [
@@ -83,7 +83,7 @@ fn unlike_and_shaped_links_are_worth_their_sum() {
 }
 
 #[test]
-fn multiedge_takes_turns_and_frames_overtake_each_other() {
+fn multiedge_uses_links_in_turn_and_frames_arrive_out_of_order() {
     let (_, links) = SET_UPS.iter().find(|set_up| set_up.0 == "2L-1G").expect("it is listed");
     let stream =
         Stream { policies: Policies::MultiEdge, measured_ns: 50_000_000, ..Stream::new(links) };

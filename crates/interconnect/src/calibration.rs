@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_the_model_are_found_again() {
+    fn calibration_recovers_the_parameters_of_the_model() {
         let costs = HostCosts::symmetric(1_200_000, 50);
         let measurements = Measurements {
             latencies: measured(costs),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn without_knowledge_all_is_the_network() {
+    fn without_processor_times_all_latency_belongs_to_the_network() {
         let costs = HostCosts::symmetric(1_200_000, 50);
         let measurements = Measurements { latencies: measured(costs), ..Measurements::default() };
         let found = calibrate(&measurements).expect("they fit");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_levelled_out() {
+    fn noise_is_averaged_out() {
         let mut random = crate::Random::new(3);
         let mut latencies = Vec::new();
         for (bytes, exact) in measured(HostCosts::symmetric(1_000_000, 0)) {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn measurements_that_say_nothing_or_contradict_are_refused() {
+    fn insufficient_or_contradictory_measurements_are_refused() {
         let refused = |measurements: Measurements| {
             calibrate(&measurements).expect_err("it is wrong").to_string()
         };

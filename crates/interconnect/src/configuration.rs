@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_configuration_has_defaults_and_reads_back() {
+    fn an_empty_configuration_has_defaults_and_parses_back() {
         let configuration = Configuration::parse("a.toml", "").expect("all is optional");
         assert_eq!(configuration.topology.hosts(), 16);
         let again = Configuration::parse("b.toml", &configuration.effective).expect("it is valid");
@@ -706,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_are_refused() {
+    fn impossible_values_are_refused() {
         assert!(refused("[fabric]\nhost_rate_bps = 0\n").contains("host_rate_bps"));
         assert!(refused("[fabric]\nmtu_bytes = -1\n").contains("-1"));
         assert!(refused("[fabric]\nkind = \"token-ring\"\n").contains("ethernet, wormhole"));
@@ -745,7 +745,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fabric_runs_and_repeats() {
+    fn every_fabric_runs_reproducibly() {
         for fabric in ["ethernet", "wormhole", "flit", "loggp", "fluid"] {
             let text = format!(
                 "[topology]\nkind = \"torus\"\nsizes = [4, 4]\nlanes = 2\n[fabric]\nkind = \

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn each_switch_is_the_cheapest_with_enough_ports_fast_enough() {
+    fn each_switch_is_the_cheapest_with_enough_ports_and_speed() {
         let small = "part = \"small\"; kind = \"switch\"; rate_bps = 10; ports = 8; uplink_ports = \
                      2; uplink_rate_bps = 40; price = 100; watts = 20";
         let slow = "part = \"slow\"; kind = \"switch\"; rate_bps = 10; ports = 64; price = 5";
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_are_not_there_are_reported_with_the_remedy() {
+    fn missing_parts_are_reported_with_the_remedy() {
         let topology = Topology::star(4).expect("a star");
         let wanted =
             Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES, rails: 1 };

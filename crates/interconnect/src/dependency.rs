@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn free_lanes_on_a_torus_have_a_circle_and_datelines_none() {
+    fn free_lanes_on_a_torus_have_a_dependency_cycle_and_datelines_have_none() {
         let cables = Topology::torus(&[8, 4], 1, 2).expect("a torus");
         assert!(check(&cables, LanePolicy::Free, 1).is_some_and(|circle| circle.len() >= 3));
         assert_eq!(check(&cables, LanePolicy::Dateline, 1), None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn meshes_and_trees_have_none() {
+    fn meshes_and_trees_have_no_dependency_cycle() {
         let mesh = Topology::mesh(&[4, 4], 1, 1).expect("a mesh");
         assert_eq!(check(&mesh, LanePolicy::Free, 1), None);
         let tree = Topology::fat_tree(4).expect("a fat tree");

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hottest_link_gives_the_colour() {
+    fn a_bundle_has_the_colour_of_its_hottest_link() {
         let topology = Topology::leaf_spine(2, 2, 1, 2).expect("a leaf-spine");
         let mut heat = vec![0.0; topology.links().len()];
         heat[9] = 1.0;

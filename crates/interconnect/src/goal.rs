@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_wait_for_what_they_require() {
+    fn operations_wait_for_their_dependencies() {
         let text = "num_ranks 2\nrank 0 {\na: calc 1000\nb: send 8b to 1 tag 7\nb requires a\n}\n\
                     rank 1 {\na: recv 8b from 0 tag 7\nb: calc 500 cpu 0\nb requires a\n}\n";
         let outcome = replay(text).expect("it ends");
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_come_early_wait_for_their_receive() {
+    fn early_messages_wait_for_their_receive() {
         let text = "num_ranks 2\nrank 0 {\na: send 1b to 1 tag 1\nb: send 1b to 1 tag 2\n}\nrank 1 \
                     {\nc: calc 9000\nx: recv 1b from 0 tag 2\ny: recv 1b from 0 tag 1\nx requires \
                     c\ny requires x\n}\n";
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_waits_for_ever_is_reported_with_its_line() {
+    fn a_deadlocked_trace_is_reported_with_its_line() {
         let text = "num_ranks 2\nrank 0 {\na: recv 1b from 1 tag 3\n}\nrank 1 {\n}\n";
         let stuck = replay(text).expect_err("nothing is sent").to_string();
         assert!(
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn any_source_and_tag_take_the_first_that_comes() {
+    fn a_receive_from_any_source_and_tag_takes_the_first_message() {
         let text = "num_ranks 3\nrank 0 {\na: recv 1b from -1 tag -1\nb: calc 1000000\nc: recv 1b \
                     from 1 tag 4\nb requires a\nc requires b\n}\nrank 1 {\na: calc 10\nb: send 1b to \
                     0 tag 4\nb requires a\n}\nrank 2 {\nsend 1b to 0 tag 9\n}\n";

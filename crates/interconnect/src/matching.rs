@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matches_are_those_of_two_lists(steps in prop::collection::vec(step(), 0..60)) {
+        fn matches_equal_those_of_a_two_list_model(steps in prop::collection::vec(step(), 0..60)) {
             let (mut matching, mut model) = (Matching::new(), Model::default());
             for (name, step) in (0..).zip(steps) {
                 match step {

@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_with_few_mistakes_is_known_and_another_is_not() {
+    fn a_word_with_few_typos_is_recognized_and_another_is_not() {
         let words = ["torus", "tree", "mesh"];
         assert_eq!(nearest("tours", &words), Some("torus"));
         assert_eq!(nearest("mash", &words), Some("mesh"));

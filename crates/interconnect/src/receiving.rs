@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_waits_for_frames_or_for_time() {
+    fn an_interrupt_waits_for_frames_or_a_timeout() {
         let mut interrupts = interrupts(3);
         assert_eq!(interrupts.on_message(0, 7, 1, 100), Noticed::At(1_110));
         assert_eq!(interrupts.on_message(0, 8, 1, 200), Noticed::Later);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_while_the_handler_works_needs_no_interrupt() {
+    fn frames_that_arrive_during_the_handler_need_no_interrupt() {
         let mut interrupts = interrupts(1);
         assert_eq!(interrupts.on_message(0, 1, 1, 100), Noticed::At(110));
         interrupts.take(0, 110).expect("it is due");

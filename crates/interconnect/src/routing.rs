@@ -530,7 +530,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flows_between_two_groups_of_hosts_use_all_ways() {
+    fn flows_between_two_groups_of_hosts_use_all_routes() {
         for shift in [0, 8, 64] {
             let mut taken = [0_u32; 8];
             for source in 0..8 {
@@ -547,7 +547,7 @@ mod tests {
     /// chi-square over many salts is 7 (7 degrees of freedom, variance 14). Over all salts, each
     /// flow takes each route equally often.
     #[test]
-    fn flows_of_other_seeds_are_other_balls_into_bins() {
+    fn flows_of_different_seeds_are_independent_balls_into_bins() {
         const SEEDS: u64 = 100;
         let mut sum = 0.0;
         let mut of_first = [0_u32; 8];
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn shortest_paths_of_a_fat_tree_offer_all_ways_up() {
+    fn shortest_paths_of_a_fat_tree_offer_all_uplinks() {
         let tree = Topology::fat_tree(8).expect("a fat tree");
         let routes = table(&tree, Routing::Shortest);
         assert_eq!(routes.candidates(0, 127).len(), 4);
@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn dimension_order_goes_the_short_way_round() {
+    fn dimension_order_takes_the_shorter_direction() {
         let torus = Topology::torus(&[8, 4], 1, 2).expect("a torus");
         let routes = table(&torus, Routing::DimensionOrder { is_reversed: false });
         assert_eq!(length(&torus, &routes, 0, 7), 3);

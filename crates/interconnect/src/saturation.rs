@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_open_load_has_no_saturation() {
+    fn only_open_loads_have_a_saturation() {
         let text = "[workload]\nkind = \"barrier\"\n";
         let configuration = Configuration::parse("a.toml", text).expect("it is valid");
         let refused = configuration.saturate(Search::default(), &mut |_| ControlFlow::Continue(()));

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again() {
+    fn slots_are_reused() {
         let mut slab = Slab::new();
         let (a, b) = (slab.insert('a'), slab.insert('b'));
         assert_eq!(slab.remove(a), 'a');

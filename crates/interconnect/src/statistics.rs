@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_contain_their_times() {
+    fn histogram_classes_contain_their_times() {
         for time in [0, 1, 63, 64, 65, 127, 128, 1_000, 123_456_789, u64::MAX / 3, u64::MAX] {
             let class = class(time);
             assert!(time <= upper_ps(class), "{time}");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn no_quantile_is_above_the_largest_time() {
+    fn no_quantile_exceeds_the_largest_time() {
         let mut histogram = Histogram::new();
         (0..3).for_each(|_| histogram.add(2_961_600));
         let mut other = Histogram::new();

@@ -424,7 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn coordinates_and_switches_are_inverse() {
+    fn coordinates_map_back_to_their_switch() {
         let grid = Grid { sizes: vec![2, 3, 4], is_torus: true };
         for switch in 0..24 {
             assert_eq!(grid.switch_at(&grid.coordinates(switch)), switch);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_and_its_way_back_are_neighbours() {
+    fn a_link_and_its_reverse_link_are_adjacent() {
         let topology = Topology::fat_tree(4).expect("a fat tree");
         for (index, link) in topology.links().iter().enumerate() {
             let back = topology.links()[index ^ 1];

@@ -503,7 +503,7 @@ mod tests {
     use crate::Random;
 
     #[test]
-    fn events_come_in_the_order_of_their_contents() {
+    fn simultaneous_events_are_ordered_by_their_contents() {
         let mut random = Random::new(1);
         let mut events: Vec<Event> = (0..20_000)
             .map(|subject| {
@@ -525,7 +525,7 @@ mod tests {
     /// While events schedule further events, near and far, the wheel returns events in the same
     /// order as a heap.
     #[test]
-    fn events_scheduled_on_the_way_come_in_order() {
+    fn events_scheduled_during_the_run_stay_in_order() {
         let mut random = Random::new(2);
         let (mut wheel, mut heap) = (Wheel::new(64), BinaryHeap::new());
         for subject in 0..100 {
@@ -571,7 +571,7 @@ mod tests {
     /// If there are very many events, the wheel stages new events. Staging changes neither the
     /// order of events nor the time of the next event.
     #[test]
-    fn very_many_events_come_in_order() {
+    fn very_many_events_stay_in_order() {
         let mut random = Random::new(5);
         let (mut wheel, mut heap) = (Wheel::new(1 << 10), BinaryHeap::<Reverse<Event>>::new());
         let count = 2 * VAST as u32;
@@ -595,7 +595,7 @@ mod tests {
 
     /// Popping the events in windows of time gives the same order as popping all events at once.
     #[test]
-    fn events_before_a_time_are_those_and_in_order() {
+    fn events_before_a_time_are_returned_completely_and_in_order() {
         let mut random = Random::new(4);
         let (mut whole, mut windows) = (Wheel::new(64), Wheel::new(64));
         for subject in 0..5_000 {
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_happens_now() {
+    fn a_late_event_happens_now() {
         let mut wheel = Wheel::new(10);
         wheel.push(Event { time_ps: 500, place: 0, subject: 0 });
         wheel.pop();

@@ -496,7 +496,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bernoulli_arrivals_are_on_slots_and_as_many_as_asked_for() {
+    fn bernoulli_arrivals_are_on_slots_at_the_requested_rate() {
         let sizes = Sizes::Fixed(64);
         let load = OpenLoad::new(2, Pattern::Uniform, sizes, 4_000, 100_000_000, 1);
         let mut load = load.with_arrivals(Arrivals::Bernoulli(1_000));

@@ -84,7 +84,7 @@ fn found_share(load: f64, least: usize) -> f64 {
 /// Compares losses with theory, at several latencies of the switch and with all settings that make
 /// the switch store queues.
 #[test]
-fn a_buffer_loses_what_theory_says() {
+fn the_loss_of_a_buffer_matches_theory() {
     let mut worst = 0.0_f64;
     for (load, room) in [(0.95, 5), (1.2, 20)] {
         let theory = lost_share(load, room);
@@ -111,7 +111,7 @@ fn a_buffer_loses_what_theory_says() {
 }
 
 #[test]
-fn frames_are_marked_by_what_is_before_them_at_the_output() {
+fn frames_are_marked_by_the_output_queue_ahead_of_them() {
     let mut worst = 0.0_f64;
     let (load, least) = (0.8, 4);
     let theory = found_share(load, least);

@@ -78,7 +78,7 @@ fn queue(outcome: &Outcome) -> Vec<f64> {
 }
 
 #[test]
-fn an_incast_has_its_queue_between_the_thresholds_and_loses_little() {
+fn an_incast_keeps_its_queue_between_the_thresholds_and_loses_little() {
     let flows: Vec<String> = (1..9).map(|host| format!("[{host}, 0, \"20 MB\", 0]")).collect();
     let flows = format!("[{}]", flows.join(", "));
     let fabric = format!("buffer_bytes = \"600 kB\"\n{MARKS}");

@@ -202,7 +202,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn parts_come_to_what_the_whole_does(cluster in clusters(plain()), seed: u64, is_incast: bool) {
+    fn divided_and_undivided_runs_agree(cluster in clusters(plain()), seed: u64, is_incast: bool) {
         let hosts = cluster.topology.hosts();
         let pattern = if is_incast { Pattern::Incast(0) } else { Pattern::Uniform };
         let outcome = cluster.compare(&load(hosts, pattern, seed), hosts).expect("it ends");
@@ -210,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_with_queues_come_to_what_the_whole_does(
+    fn divided_and_undivided_runs_with_queues_agree(
         cluster in clusters(queues()),
         seed: u64,
         is_incast: bool,
@@ -223,7 +223,10 @@ proptest! {
     }
 
     #[test]
-    fn programs_in_parts_end_as_in_the_whole(cluster in clusters(queues()), iterations in 0_u32..4) {
+    fn divided_and_undivided_programs_end_alike(
+        cluster in clusters(queues()),
+        iterations in 0_u32..4,
+    ) {
         let hosts = cluster.topology.hosts();
         let configuration = EthernetConfiguration {
             buffer_bytes: 0,
@@ -250,7 +253,7 @@ proptest! {
     }
 
     #[test]
-    fn collectives_in_parts_end_as_in_the_whole(
+    fn divided_and_undivided_collectives_end_alike(
         cluster in clusters(plain()),
         collective in collectives(),
         iterations in 0_u32..4,
@@ -294,7 +297,7 @@ fn collectives() -> impl Strategy<Value = Collective> {
 /// A collective waits for a message that lost frames on a slow trunk. All runs must report this in
 /// the same way.
 #[test]
-fn a_collective_that_waits_is_reported_alike() {
+fn divided_and_undivided_runs_report_a_deadlocked_collective_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");
     let cluster = Cluster {
         topology,
@@ -334,7 +337,7 @@ fn a_binary_trace_is_divided_like_its_text() {
 
 /// Divided and undivided runs report in the same way that a rank waits forever.
 #[test]
-fn a_trace_that_waits_is_reported_alike() {
+fn divided_and_undivided_runs_report_a_deadlocked_trace_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");
     let cluster = Cluster {
         topology,

@@ -42,7 +42,7 @@ fn two_rails_carry_an_exchange_of_all_with_all() {
 /// Runs both kinds of driver: without segmentation offload (like raw frames) and with it (like
 /// UDP). Some sending rules depend on the kind of driver.
 #[test]
-fn drivers_that_offload_get_other_batches_and_carry_the_same() {
+fn offloading_drivers_get_different_batches_and_carry_the_same_data() {
     let runs = [false, true].map(|offloads| {
         let host = "[host]\nkind = \"edge\"\nrails = 2\nloss_ppm = 1_000\n";
         run(&multiedge(&format!("{host}offloads = {offloads}\n")))
@@ -66,7 +66,7 @@ fn lost_frames_are_retransmitted() {
 }
 
 #[test]
-fn a_rail_that_is_cut_and_comes_back_costs_nothing_but_time() {
+fn a_rail_that_is_cut_and_restored_loses_no_data() {
     let outage = "[[outage]]\nrail = 1\nplace = \"h3\"\nfrom_ps = 5_000_000_000\n\
                   until_ps = 15_000_000_000\n";
     for silent in [false, true] {
@@ -80,7 +80,7 @@ fn a_rail_that_is_cut_and_comes_back_costs_nothing_but_time() {
 }
 
 #[test]
-fn a_switch_that_fails_is_passed_by_on_the_other_rail() {
+fn traffic_avoids_a_failed_switch_over_the_other_rail() {
     let text = "[topology]\nkind = \"leaf_spine\"\nleaves = 4\nhosts = 4\nspines = 2\n[fabric]\n\
                 host_rate_bps = 1_000_000_000\n[workload]\nkind = \"all_to_all\"\nalgorithm = \"at_once\"\nbytes = 50_000\n\
                 iterations = 3\n[host]\nkind = \"edge\"\nrails = 2\n";
@@ -96,7 +96,7 @@ fn a_switch_that_fails_is_passed_by_on_the_other_rail() {
 }
 
 #[test]
-fn order_is_kept_where_it_is_asked_for() {
+fn order_is_kept_where_requested() {
     for (protocol, order) in
         [("edge", "fenced"), ("edge", "strict"), ("multiedge", "relaxed"), ("multiedge", "strict")]
     {
@@ -112,7 +112,7 @@ fn order_is_kept_where_it_is_asked_for() {
 /// Runs a uniform load on hosts that connect on demand. Hosts have processor costs, and switch
 /// queues overflow.
 #[test]
-fn hosts_that_cost_time_survive_bursts_and_full_queues() {
+fn hosts_with_processing_costs_survive_bursts_and_full_queues() {
     let costs = "[host]\nkind = \"edge\"\nframe_send_ps = 300_000\nframe_receive_ps = 500_000\n\
                  post_ps = 200_000\ncompletion_ps = 100_000\nreceive_queue_frames = 64\n";
     let text = format!(
@@ -131,7 +131,7 @@ fn hosts_that_cost_time_survive_bursts_and_full_queues() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_edge_settings_are_refused() {
     let refused = |text: &str| {
         let error = match Configuration::parse("a.toml", text) {
             Ok(configuration) => configuration.run().expect_err("it cannot be"),
@@ -155,7 +155,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn the_examples_are_what_they_say() {
+fn the_example_configurations_match_their_descriptions() {
     let (outcome, counts) = run(include_str!("../../../examples/simulator/multiedge.toml"));
     assert_eq!((outcome.delivered, counts.connections), (4 * 240, 120));
     let thousand = include_str!("../../../examples/simulator/thousand.toml");
@@ -176,7 +176,7 @@ fn bytes_and_ghosts(more: &str) -> [(Outcome, Counts); 2] {
 }
 
 #[test]
-fn hosts_with_bytes_do_what_those_with_ghosts_do() {
+fn hosts_with_real_bytes_behave_like_hosts_with_ghost_memory() {
     let more = ["", "loss_ppm = 5_000\n", "order = \"strict\"\nloss_ppm = 5_000\n"];
     for more in more {
         let [(bytes, with_bytes), (ghost, with_ghosts)] = bytes_and_ghosts(more);
@@ -190,7 +190,7 @@ fn hosts_with_bytes_do_what_those_with_ghosts_do() {
 }
 
 #[test]
-fn bytes_that_take_too_much_memory_are_refused() {
+fn real_bytes_beyond_the_memory_limit_are_refused() {
     let text =
         multiedge("[host]\nkind = \"edge\"\npayload = \"bytes\"\noperation_bytes = 1_000_000\n");
     let configuration = Configuration::parse("test.toml", &text).expect("it is valid");
@@ -213,7 +213,7 @@ fn longest_queue(outcome: &Outcome) -> u64 {
 }
 
 #[test]
-fn engines_that_see_marks_keep_queues_short_and_lose_nothing() {
+fn engines_with_congestion_marks_keep_queues_short_and_lose_nothing() {
     let (blind, without) = incast("");
     assert!(without.frames_lost_in_network > 0 && without.frames_marked == 0, "{without:?}");
     let (seeing, with) = incast("ecn = true\n");
@@ -250,7 +250,7 @@ impl Tap for Listener {
 }
 
 #[test]
-fn a_tap_hears_all_frames_of_its_host_and_changes_nothing() {
+fn a_tap_gets_all_frames_of_its_host_and_changes_nothing() {
     let text = multiedge("[host]\nkind = \"edge\"\nrails = 2\n");
     let configuration = Configuration::parse("test.toml", &text).expect("it is valid");
     let heard = Rc::default();
@@ -268,7 +268,7 @@ fn a_tap_hears_all_frames_of_its_host_and_changes_nothing() {
 }
 
 #[test]
-fn there_are_no_frames_of_hosts_without_engines() {
+fn hosts_without_engines_have_no_frames_to_capture() {
     let configuration = Configuration::parse("test.toml", &multiedge("")).expect("it is valid");
     let tap = Listener { host: 0, heard: Rc::default() };
     let watch = Watch { tap: Some(Box::new(tap)), ..Watch::default() };

@@ -39,7 +39,7 @@ static ALLOCATOR: Counting = Counting;
 /// after sending. These sizes include the simulator's table of operations. A second rail adds half
 /// of these sizes. The test measures 128 hosts, first with one peer each and then with eight.
 #[test]
-fn a_host_is_small_and_so_is_a_connection() {
+fn hosts_and_connections_use_little_memory() {
     for rails in [1, 2] {
         let setting = Setting::new(rails);
         let (network, a_host) = setting.host();

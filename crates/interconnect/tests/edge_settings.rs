@@ -38,7 +38,7 @@ fn impossible_hosts_are_refused_by_the_name_of_the_setting() {
 }
 
 #[test]
-fn the_ends_of_what_is_possible_are_taken() {
+fn the_smallest_and_largest_valid_settings_are_accepted() {
     fabric(|host| (host.rails, host.window, host.loss_ppm) = (8, 4096, 1_000_000))
         .expect("it works");
 }

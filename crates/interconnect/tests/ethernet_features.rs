@@ -177,7 +177,7 @@ fn classes_are_served_in_strict_order() {
 
 /// On a ring, each link is paused, because its frames wait for the next link on the ring.
 #[test]
-fn pauses_in_a_circle_are_reported_as_a_deadlock() {
+fn a_pause_cycle_is_reported_as_a_deadlock() {
     let ring = Topology::torus(&[5], 2, 1).expect("a ring");
     let queues = QueueConfiguration { lossless: 1, pause_bytes: 6_000, ..QueueConfiguration::NONE };
     let across = Pattern::Permutation((0..10).map(|host| (host + 4) % 10).collect());
@@ -191,7 +191,7 @@ fn pauses_in_a_circle_are_reported_as_a_deadlock() {
 }
 
 #[test]
-fn marks_are_for_queues_that_grow() {
+fn only_growing_queues_are_marked() {
     let star = Topology::star(5).expect("a star");
     let queues = QueueConfiguration {
         ecn_min_bytes: 5_000,
@@ -210,7 +210,7 @@ fn marks_are_for_queues_that_grow() {
 
 /// If no feature needs stored queues, stored and computed queues have the same results.
 #[test]
-fn real_queues_agree_with_those_that_need_not_exist() {
+fn stored_and_computed_queues_agree() {
     for topology in [Topology::star(6), Topology::fat_tree(4), Topology::leaf_spine(3, 4, 2, 1)] {
         let topology = topology.expect("a topology");
         let load = frames(topology.hosts(), Pattern::Uniform, 60, 9);
@@ -226,7 +226,7 @@ fn real_queues_agree_with_those_that_need_not_exist() {
 /// All hosts of each group send to the next group. The shortest routes of these messages all use
 /// the only cable between the two groups.
 #[test]
-fn detours_relieve_the_only_cable_between_two_groups() {
+fn detours_offload_the_only_cable_between_two_groups() {
     let dragonfly = Topology::dragonfly(4, 2, 1).expect("a dragonfly");
     let hosts = dragonfly.hosts();
     let next_group = Pattern::Permutation((0..hosts).map(|host| (host + 8) % hosts).collect());
@@ -278,7 +278,7 @@ fn two_ports_halve_the_time_of_a_long_message_unless_the_card_is_slow() {
 }
 
 #[test]
-fn an_interrupt_costs_each_hop_of_a_token_its_latency() {
+fn interrupts_add_their_latency_to_each_hop_of_a_token() {
     let star = Topology::star(4).expect("a star");
     let completed_ps = |receiving: ReceivingConfiguration| {
         let routes = RouteTable::new(&star, Routing::Shortest).expect("routes");

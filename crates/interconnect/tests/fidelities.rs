@@ -27,7 +27,7 @@ fn flows(configuration: &Configuration) -> Vec<u64> {
 }
 
 #[test]
-fn packets_and_fluids_take_the_same_links() {
+fn packets_and_fluids_use_the_same_links() {
     let mut equal = 0;
     for (seed, topology) in (1..).zip(TOPOLOGIES) {
         for choice in ["per_flow", "per_source"] {

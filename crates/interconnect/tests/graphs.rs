@@ -102,7 +102,7 @@ fn a_graph_that_equals_a_built_in_topology_has_its_figures() {
 /// The percentage of an open load refers to the rate of the slowest host cable, or of the target's
 /// cable if there is a target.
 #[test]
-fn a_share_of_the_load_is_that_of_cables() {
+fn the_load_percentage_refers_to_the_rate_of_the_host_cable() {
     let load = |pattern: &str, rate: &str| {
         let text = format!(
             "[topology]\nkind = \"graph\"\nhosts = 3\n[[topology.cables]]\nends = [\"h0\", \
@@ -122,7 +122,7 @@ fn a_share_of_the_load_is_that_of_cables() {
 /// A frame of 1000 bytes on the wire crosses cables of 10, 1 and 100 Gb/s. Their delays are 100,
 /// 200 and 300 ns.
 #[test]
-fn each_cable_takes_its_own_time() {
+fn each_cable_has_its_own_latency() {
     let topology = "[topology]\nkind = \"graph\"\nhosts = [\"a\", \"b\"]\nswitches = [\"s\", \"t\"]\ncables = [\n\
                     { ends = [\"a\", \"s\"], rate_bps = \"10 Gb/s\", propagation_ps = \"100 ns\" },\n\
                     { ends = [\"t\", \"s\"], rate_bps = \"1 Gb/s\", propagation_ps = \"200 ns\" },\n\
@@ -183,7 +183,7 @@ fn a_cable_has_its_own_buffer() {
 /// A lossless class loses no frames even if cables differ, because the headroom is computed for
 /// each cable.
 #[test]
-fn pauses_have_room_for_what_is_on_long_and_fast_cables() {
+fn pause_headroom_covers_frames_in_flight_on_long_and_fast_cables() {
     let text = "[topology]\nkind = \"graph\"\nhosts = 3\nswitches = 2\ncables = [\n\
                 { ends = [\"h0\", \"s0\"], rate_bps = \"1 Gb/s\" },\n\
                 { ends = [\"h1\", \"s1\"], rate_bps = \"100 Gb/s\", propagation_ps = \"20 us\" },\n\
@@ -197,7 +197,7 @@ fn pauses_have_room_for_what_is_on_long_and_fast_cables() {
 }
 
 #[test]
-fn fluids_and_engines_know_the_rates_of_cables() {
+fn fluids_and_engines_respect_the_rates_of_cables() {
     let text = |rate: &str, rest: &str| {
         format!(
             "[topology]\nkind = \"graph\"\ncables = [{{ ends = [\"h0\", \"s0\"] }}, {{ ends = [\"h1\", \
@@ -219,7 +219,7 @@ fn fluids_and_engines_know_the_rates_of_cables() {
 /// Two equal routes use different cables. The hosts of a message determine its route, and therefore
 /// its ideal time.
 #[test]
-fn messages_that_are_alone_are_not_slowed_down() {
+fn single_messages_on_a_graph_have_no_slowdown() {
     let mut text = String::from("[topology]\nkind = \"graph\"\nhosts = 8\nswitches = 4\n");
     for host in 0..8 {
         let (switch, rate) = (host % 2, 1 + host);
@@ -297,7 +297,11 @@ proptest! {
     /// On any graph, every flow ends, each byte arrives once, equal seeds have equal results, and
     /// divided runs equal undivided runs.
     #[test]
-    fn every_flow_over_a_random_graph_ends_and_repeats(seed: u64, host in 1_usize..6, which in 0..3_u32) {
+    fn every_flow_over_a_random_graph_ends_and_repeats(
+        seed: u64,
+        host in 1_usize..6,
+        which in 0..3_u32,
+    ) {
         let (topology, hosts) = random_graph(seed);
         let (fabric, host) = HOSTS[host];
         let fabric = fabric.replace("buffer_bytes = 9000", "buffer_bytes = 20_000");

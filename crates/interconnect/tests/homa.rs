@@ -70,7 +70,7 @@ fn slowdown(host: &str, seed: u64) -> (f64, f64) {
 }
 
 #[test]
-fn short_messages_beside_a_long_one_are_slowed_down_less_than_with_windows() {
+fn short_messages_beside_a_long_one_have_less_slowdown_than_with_windows() {
     for seed in 1..=20 {
         let ((homa, long), (windows, other)) = (slowdown(HOMA, seed), slowdown(SENDERS, seed));
         println!(

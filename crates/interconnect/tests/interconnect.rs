@@ -15,7 +15,7 @@ use interconnect::wormhole::{Arbiter, LaneSelection, Wormhole, WormholeConfigura
 /// The hash of all results is equal in debug and release builds and on every machine, so the test
 /// compares it with a constant.
 #[test]
-fn the_paper_comes_out_as_it_did() {
+fn the_reproduction_of_the_paper_matches_its_pinned_hash() {
     let result = Reproduction::new(&Configurations::default()).expect("it runs");
     assert_eq!(format!("{:016x}", result.hash), "ecea307bae5f2071");
     assert_eq!(result.table1_exact(), 12);
@@ -98,7 +98,7 @@ fn worms_and_flits_are_delivered_too() {
 /// With free lanes, worms and flits on a ring wait for each other in a circle. The run reports this
 /// circle. With datelines, all messages of the same load arrive.
 #[test]
-fn free_lanes_on_a_torus_deadlock_and_the_circle_is_reported() {
+fn free_lanes_on_a_torus_deadlock_and_the_cycle_is_reported() {
     let cables = Topology::torus(&[8], 4, 2).expect("a ring");
     match flood(wormhole(&cables, LanePolicy::Free), &cables) {
         Err(Stuck::Deadlock { circle }) => {
@@ -118,7 +118,7 @@ fn free_lanes_on_a_torus_deadlock_and_the_circle_is_reported() {
 }
 
 #[test]
-fn full_queues_drop_and_what_is_left_is_counted() {
+fn full_queues_drop_packets_and_undelivered_messages_are_counted() {
     let topology = Topology::star(9).expect("a star");
     let routes = RouteTable::new(&topology, Routing::Shortest).expect("routes");
     let configuration = EthernetConfiguration {

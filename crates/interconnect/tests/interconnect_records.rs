@@ -36,7 +36,7 @@ fn recorded(text: &str, limits: RecordLimits) -> (Outcome, Records) {
 }
 
 #[test]
-fn the_steps_of_the_critical_path_fill_the_time_of_the_run() {
+fn the_steps_of_the_critical_path_cover_the_whole_run() {
     for fabric in FABRICS {
         for workload in WORKLOADS {
             for host in HOSTS {
@@ -92,7 +92,7 @@ fn check_links(records: &Records, text: &str) {
 /// The first of two hosts sends 3000 bytes at 10 Gb/s through a switch. The expected times were
 /// computed by hand.
 #[test]
-fn a_path_known_by_hand_is_found() {
+fn a_hand_computed_critical_path_is_found() {
     let text = "[topology]\nhosts = 2\n[fabric]\nlatency_ps = 400000\npropagation_ps = 5000\n\
                 [workload]\nkind = \"token_pass\"\nbytes = 3000\npasses = 1\n[host]\nsend_ps = \
                 1000\nreceive_ps = 2000\n";
@@ -116,7 +116,7 @@ fn a_path_known_by_hand_is_found() {
 }
 
 #[test]
-fn the_link_that_made_it_late_is_named() {
+fn the_link_that_delayed_the_run_is_named() {
     let text = "[topology]\nkind = \"leaf_spine\"\nleaves = 2\nhosts = 8\nspines = 1\n[workload]\n\
                 pattern = \"shift\"\ninterval_ps = 3000000\nuntil_ps = 500000000\n";
     let configuration = Configuration::parse("a.toml", text).expect("it is valid");
@@ -137,7 +137,7 @@ fn the_link_that_made_it_late_is_named() {
 }
 
 #[test]
-fn a_load_that_is_carried_saturates_nothing() {
+fn a_fully_carried_load_saturates_no_link() {
     let text = "[topology]\nkind = \"leaf_spine\"\nleaves = 2\nhosts = 8\nspines = 4\ntrunks = 2\n\
                 [fabric]\nchoice = \"least_loaded\"\n[workload]\ninterval_ps = 2000000\nuntil_ps = 2000000000\n";
     let (outcome, records) = recorded(text, RecordLimits::default());
@@ -146,7 +146,7 @@ fn a_load_that_is_carried_saturates_nothing() {
 }
 
 #[test]
-fn what_was_left_out_is_reported() {
+fn omitted_records_are_reported() {
     let text = "[workload]\nkind = \"mesh\"\n";
     let few = RecordLimits { messages: 100, crossings: 1_000_000 };
     let (outcome, records) = recorded(text, few);

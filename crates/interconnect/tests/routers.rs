@@ -83,7 +83,7 @@ impl Network {
 /// A head takes one cycle for each of four stages: its route, the allocation of its channel, the
 /// allocation of the switch, and the crossing of the switch.
 #[test]
-fn an_idle_network_takes_the_stages_of_its_routers() {
+fn the_latency_of_an_idle_network_is_the_stages_of_its_routers() {
     let near =
         |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.01, "{found}");
     // From host to host, a packet takes 7 cycles if both hosts are at the same router. Each hop
@@ -99,7 +99,7 @@ fn an_idle_network_takes_the_stages_of_its_routers() {
 /// Checks one point of each reference in short runs. The long tests check the other points.
 /// `xtask acceptance fabric` reads the lines that start with `figure:`.
 #[test]
-fn latencies_are_those_of_the_reference() {
+fn latencies_equal_those_of_the_reference() {
     let far = REFERENCES.iter().enumerate().filter_map(|(number, reference)| {
         let (load, expected) = reference.latencies[number % reference.latencies.len()];
         check(reference.network, load, expected, 6_000, 0.04)
@@ -110,19 +110,19 @@ fn latencies_are_those_of_the_reference() {
 
 #[test]
 #[ignore = "slow: run by `./x acceptance fabric`"]
-fn uniform_traffic_is_that_of_the_reference() {
+fn uniform_traffic_matches_the_reference() {
     check_all("any");
 }
 
 #[test]
 #[ignore = "slow: run by `./x acceptance fabric`"]
-fn transposed_traffic_is_that_of_the_reference() {
+fn transposed_traffic_matches_the_reference() {
     check_all("transpose");
 }
 
 #[test]
 #[ignore = "slow: run by `./x acceptance fabric`"]
-fn tornadoes_are_those_of_the_reference() {
+fn tornado_results_equal_those_of_the_reference() {
     check_all("tornado");
 }
 
@@ -179,7 +179,7 @@ const FAR: [(Network, f64, f64); 5] = [
 /// In a deadlock, each packet holds a channel for which another packet waits. No router has another
 /// event after that.
 #[test]
-fn a_deadlock_is_found_and_its_circle_named() {
+fn a_deadlock_is_found_and_its_cycle_named() {
     let ring = "[topology]\nkind = \"torus\"\nsizes = [8]\n[routing]\nlanes = \"free\"\n[fabric]\nkind = \
                 \"flit\"\nrouter = \"booksim2\"\nchannels = 1\nbuffer_flits = 2\n[workload]\nkind = \
                 \"ring\"\ndistance = 3\nbytes = 4096\n";
@@ -202,7 +202,7 @@ fn a_deadlock_is_found_and_its_circle_named() {
 /// Changes one parameter at a time and compares the latency with the reference, on a mesh with two
 /// channels near saturation.
 #[test]
-fn each_parameter_of_a_router_changes_what_it_changes_in_the_reference() {
+fn each_router_parameter_has_the_effect_of_the_reference() {
     let near = |fabric: &str, expected: f64, tolerance: f64| {
         let found = mesh(2, 1, "any").run(fabric, 0.26, 12_000).latency.mean_us() * 1e3;
         assert!((found / expected - 1.0).abs() < tolerance, "{fabric}: {found} for {expected}");
@@ -221,7 +221,7 @@ fn each_parameter_of_a_router_changes_what_it_changes_in_the_reference() {
 }
 
 #[test]
-fn a_recorded_run_is_the_same_and_its_links_are_as_busy_as_flits_crossed_them() {
+fn recording_changes_no_result_and_link_use_matches_the_flits() {
     let configuration = torus(2, 4, "tornado").parse("", 20.0, 4_000);
     let plain = configuration.run().expect("it ends");
     let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
@@ -235,7 +235,7 @@ fn a_recorded_run_is_the_same_and_its_links_are_as_busy_as_flits_crossed_them() 
 /// Host 4 of a ring of 8 is equally far from host 0 in both directions. Packets use both
 /// directions.
 #[test]
-fn packets_draw_the_way_round_where_both_are_as_long() {
+fn packets_choose_randomly_between_equally_long_directions() {
     let text = "[topology]\nkind = \"torus\"\nsizes = [8]\n[fabric]\nkind = \"flit\"\nrouter = \
                 \"booksim2\"\n[workload]\nkind = \"ring\"\nranks = 5\ndistance = 4\niterations = 60\n\
                 bytes = 64\n";

@@ -56,7 +56,7 @@ fn go_back_n_has_the_goodput_of_the_textbook() {
 
 /// With selective repeat, the sender retransmits one frame for each loss.
 #[test]
-fn selective_repeat_loses_only_what_is_lost() {
+fn selective_repeat_retransmits_only_lost_frames() {
     for (loss_ppm, tolerance) in [(0, 0.005), (1_000, 0.01), (10_000, 0.02), (50_000, 0.06)] {
         let measured = efficiency("selective_repeat", 40, 32.0, loss_ppm);
         let theory = 1.0 - f64::from(loss_ppm) / 1e6;
@@ -109,7 +109,7 @@ fn flows(round_trip_ps: f64, (count, bytes): (u32, u32), host: &str, fabric: &st
 /// oscillates between K + N and K + N − N (W + 1) α / 2. In this formula, W = (C RTT + K) / N, and
 /// α follows from α² (1 − α/4) = (2 W + 1) / (W + 1)².
 #[test]
-fn the_queue_of_dctcp_is_that_of_its_paper_and_the_link_is_full() {
+fn the_dctcp_queue_matches_its_paper_and_the_link_is_full() {
     for (count, k) in [(2, 40.0), (2, 65.0), (4, 65.0)] {
         let marks = format!("ecn_max_bytes = {}\n", k as u64 * FRAME_BYTES);
         let bytes = 120_000_000 / count;
@@ -373,7 +373,7 @@ fn results_depend_on_the_seed_and_not_on_threads() {
 /// On the critical path, the time for which a message waits for a window counts as time in the
 /// transport, not as transmission time of its frames.
 #[test]
-fn the_critical_path_knows_windows() {
+fn the_critical_path_attributes_window_waits_to_the_transport() {
     let text = "[topology]\nhosts = 2\n[fabric]\nlatency_ps = \"20 us\"\n[host]\ntransport = \
                 \"go_back_n\"\nwindow_frames = 2\n[workload]\nkind = \"broadcast\"\nbytes = \
                 30_000\niterations = 1\n";

@@ -24,7 +24,7 @@ const KINDS: [&str; 6] = [
 ];
 
 #[test]
-fn one_of_a_list_does_what_it_does_alone() {
+fn a_workload_listed_alone_equals_a_single_workload() {
     for kind in KINDS {
         let alone = run(&format!("{NETWORK}[workload]\n{kind}"));
         let listed = run(&format!("{NETWORK}[[workload]]\n{kind}"));
@@ -61,7 +61,7 @@ fn times_of_a_workload_count_from_its_start() {
 }
 
 #[test]
-fn all_kinds_together_come_to_the_same_in_parts_and_recorded() {
+fn all_workload_kinds_together_agree_in_divided_and_recorded_runs() {
     let lists: Vec<String> = KINDS.iter().map(|kind| format!("[[workload]]\n{kind}")).collect();
     let whole = configuration(&format!("{NETWORK}{}", lists.join("")));
     let outcome = whole.run().expect("it ends");
@@ -94,7 +94,7 @@ fn all_kinds_together_come_to_the_same_in_parts_and_recorded() {
 }
 
 #[test]
-fn every_fabric_and_engine_carries_several() {
+fn every_fabric_and_engine_carries_several_workloads() {
     for network in [
         "[fabric]\nkind = \"wormhole\"\n",
         "[fabric]\nkind = \"flit\"\n",
@@ -128,7 +128,7 @@ fn switches_serve_the_class_of_a_workload_first() {
 }
 
 #[test]
-fn open_loads_of_the_same_settings_post_at_different_times() {
+fn open_loads_with_equal_settings_post_at_different_times() {
     let load = "[[workload]]\nload_percent = 10\n";
     let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
     let outcome = configuration(&format!("{load}{load}")).run_watched(&InTurns, watch);
@@ -141,7 +141,7 @@ fn open_loads_of_the_same_settings_post_at_different_times() {
 }
 
 #[test]
-fn what_cannot_be_is_reported_with_its_line_and_the_remedy() {
+fn impossible_workloads_are_reported_with_line_and_remedy() {
     for (text, expected) in [
         (
             "[[workload]]\nkind = \"ring\"\n[[workload]]\nclass = 9\n",

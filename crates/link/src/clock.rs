@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn reception_is_never_after_now() {
+    fn the_reception_time_is_never_after_now() {
         assert_eq!(
             clock().instant(WALL as u64 + 400, Instant(2_000_000_000)),
             Instant(2_000_000_000)
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn stepped_wall_clock_gives_now() {
+    fn a_stepped_wall_clock_yields_the_current_time() {
         let now = Instant(2_000_000_000);
         for wall in [0, WALL as u64 - 3_600_000_000_000, WALL as u64 + 3_600_000_000_000, u64::MAX]
         {

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_that_are_not_polled_are_bounded() {
+    fn unpolled_events_are_bounded() {
         let mut events = Events::new(4);
         for _ in 0..4 + 3 {
             events.push(LinkEvent::Down);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_interface_has_are_refused() {
+    fn unknown_interface_names_are_refused() {
         for name in ["", "a-name-far-too-long", "a/b", "nul\0nul"] {
             let error = Interface::named(name).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{name}");

@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn attributes_come_out_as_they_were_put_in(
+        fn parsed_attributes_equal_written_attributes(
             given in proptest::collection::vec(
                 (0_u16..0x3fff, proptest::collection::vec(any::<u8>(), 0..20)), 0..6),
         ) {
@@ -226,7 +226,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_apart(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_parsed_without_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
             for message in messages(&bytes) {
                 prop_assert!(message.body.len() <= bytes.len());
                 attributes(message.body).for_each(drop);
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_end_where_one_is_cut_short() {
+    fn parsing_stops_at_a_truncated_attribute() {
         let bytes = [8, 0, 4, 0, 9, 0, 0, 0, 5, 0, 1, 0x80, 7, 0, 0, 0, 12, 0, 2, 0, 1];
         let read: Vec<_> = attributes(&bytes).map(|(kind, value)| (kind, value.to_vec())).collect();
         assert_eq!(read, [(4, vec![9, 0, 0, 0]), (1, vec![7])]);

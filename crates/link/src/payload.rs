@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_appended_or_nothing_is() {
+    fn bytes_are_appended_completely_or_not_at_all() {
         let memory = [1, 2, 3];
         let mut out = vec![0];
         assert!(append(PayloadSlice::at(memory.as_ptr(), 3), &mut out));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_go_to_places_of_their_own_on_either_way() {
+    fn payloads_are_copied_to_their_own_slots_by_both_copy_methods() {
         PayloadCopier::probe().unwrap();
         let memory: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
         for by_kernel in [false, true] {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_before_one_that_is_gone_are_copied_and_those_behind_not() {
+    fn only_payloads_before_an_unmapped_one_are_copied() {
         let memory = [1, 2, 3];
         for by_kernel in [false, true] {
             let mut slots = [[0_u8; 3]; 3];

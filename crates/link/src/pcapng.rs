@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_multiples_of_four_and_name_their_length_twice() {
+    fn blocks_are_multiples_of_four_bytes_and_repeat_their_length() {
         let mut out = Vec::new();
         put_section_header(&mut out);
         put_interface(&mut out, "udp 127.0.0.1:4791");

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_lost_when_nothing_was_taken_for_long() {
+    fn a_frame_is_lost_after_the_driver_refused_all_frames_for_long() {
         let mut refusals = Refusals::default();
         let mut now = Instant(1_000);
         refusals.set_time(now);

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_reads_a_single_byte_afterwards() {
+    fn making_room_restores_the_low_water_mark_of_one_byte() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let socket = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         make_room(socket.as_fd(), 1 << 20).expect("a socket");

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_through_links_in_a_folder_of_everyone() {
+    fn symbolic_links_in_a_shared_folder_are_not_followed() {
         let (inside, outside) = folder("links", 0o1777);
         symlink(&outside, inside.join("link")).expect("a link");
         fs::hard_link(&outside, inside.join("same")).expect("a link");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_our_own_is_followed() {
+    fn an_own_symbolic_link_is_followed() {
         let (inside, outside) = folder("own-links", 0o755);
         symlink(&outside, inside.join("link")).expect("a link");
         append_to(&inside.join("link")).expect("it is followed");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_not_waited_for() {
+    fn opening_a_pipe_does_not_block() {
         for mode in [0o755, 0o1777] {
             let (inside, outside) = folder(&format!("pipes-{mode:o}"), mode);
             let pipe = inside.join("pipe");
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_appended_to_and_replaced() {
+    fn files_are_appended_or_replaced() {
         let (inside, outside) = folder("files", 0o1777);
         let path = inside.join("file");
         let text = || fs::read_to_string(&path).expect("a file");

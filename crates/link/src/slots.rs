@@ -112,7 +112,7 @@ mod tests {
 
     //= protocol.md: slot.1
     #[test]
-    fn a_number_and_a_host_are_an_address() {
+    fn a_queue_pair_number_and_a_host_give_an_address() {
         let number = QueuePairNumber::at(0xabc, 0x123).unwrap();
         assert_eq!((number.get(), number.slot(), number.index()), (0xab_c123, 0xabc, 0x123));
         assert_eq!(Slots::default().address_of(LOCAL, number), (LOCAL, 0xfabc).into());
@@ -127,7 +127,7 @@ mod tests {
 
     //= protocol.md: slot.2
     #[test]
-    fn a_slot_that_somebody_has_is_passed_over() {
+    fn an_occupied_slot_is_skipped() {
         let (slots, config) = (Slots::default(), UdpConfig::default());
         let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
         // The slot is not fixed, because other processes of this host may claim slots too.
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_port_would_not_change_ends_the_search() {
+    fn an_error_that_another_port_would_not_fix_ends_the_search() {
         let elsewhere = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
         let claimed = Slots::default().claim(&[elsewhere], 7, &UdpConfig::default());
         assert!(

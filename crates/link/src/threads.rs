@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_has_begun_when_it_is_there() {
+    fn a_started_thread_has_begun_when_start_returns() {
         for number in 0..100 {
             let name = format!("begun-{number}");
             let (end, ends) = mpsc::channel::<()>();

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_segmentation_is_done_without_and_no_frame_is_lost() {
+    fn a_link_works_without_refused_segmentation_and_loses_no_frame() {
         let mut link = unable_to_segment();
         if !link.features().segmentation {
             println!("skipped: this kernel has no UDP segmentation");

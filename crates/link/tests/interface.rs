@@ -46,7 +46,7 @@ fn frame_sizes_and_carrier_are_those_of_the_interface() {
 }
 
 #[test]
-fn frames_that_the_queue_of_the_interface_never_takes_are_lost() {
+fn frames_that_the_interface_queue_never_accepts_are_lost() {
     in_namespace(|| {
         let mut link = bind("10.9.9.1:0", UdpFeatures::ALL);
         // The token bucket is too small for any of the frames, so the interface refuses all of
@@ -74,7 +74,7 @@ fn frames_that_the_queue_of_the_interface_never_takes_are_lost() {
 }
 
 #[test]
-fn sleeper_is_woken_by_news_of_the_interface() {
+fn interface_events_wake_a_sleeper() {
     in_namespace(|| {
         let mut link = bind("10.9.9.1:0", UdpFeatures::ALL);
         let mut now = Instant(1_000_000);
@@ -94,7 +94,7 @@ fn sleeper_is_woken_by_news_of_the_interface() {
 }
 
 #[test]
-fn link_on_all_addresses_takes_the_smallest_interface() {
+fn a_link_on_all_addresses_uses_the_smallest_mtu() {
     in_namespace(|| {
         ip("link set edge1 mtu 1400");
         let caps = bind("0.0.0.0:0", UdpFeatures::ALL).caps();
@@ -103,7 +103,7 @@ fn link_on_all_addresses_takes_the_smallest_interface() {
 }
 
 #[test]
-fn frames_beyond_the_interface_are_lost_and_reported() {
+fn frames_beyond_the_interface_mtu_are_lost_and_reported() {
     for features in [UdpFeatures::ALL, UdpFeatures::NONE] {
         in_namespace(move || {
             let mut link = bind("10.9.9.1:0", features);
@@ -128,7 +128,7 @@ fn frames_beyond_the_interface_are_lost_and_reported() {
 }
 
 #[test]
-fn host_without_a_route_loses_the_frames_and_goes_on() {
+fn frames_without_a_route_are_lost_and_the_link_continues() {
     in_namespace(|| {
         let mut link = bind("10.9.9.1:0", UdpFeatures::ALL);
         let mut batch = TxBatch::new(1, 40);

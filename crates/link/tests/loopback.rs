@@ -84,7 +84,7 @@ fn dual_stack_link_serves_both_families() {
 }
 
 #[test]
-fn reception_is_not_later_than_the_turn_and_near_it() {
+fn the_reception_time_is_shortly_before_the_turn() {
     let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
     for _ in 0..3 {
         pair.send(&[(40, 0); 3]);
@@ -103,7 +103,7 @@ fn reception_is_not_later_than_the_turn_and_near_it() {
 }
 
 #[test]
-fn congestion_marks_are_seen() {
+fn congestion_marks_are_reported() {
     let mark = 3_i32;
     for (address, level, name) in [
         ("127.0.0.1:0", libc::IPPROTO_IP, libc::IP_TOS),
@@ -126,7 +126,7 @@ fn congestion_marks_are_seen() {
 }
 
 #[test]
-fn looking_for_frames_in_vain_costs_one_system_call() {
+fn an_empty_receive_takes_one_system_call() {
     let mut link = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap();
     for turn in 1..=5 {
         assert_eq!(link.receive(clock(), 64, &mut |_| unreachable!()).unwrap(), 0);
@@ -135,7 +135,7 @@ fn looking_for_frames_in_vain_costs_one_system_call() {
 }
 
 #[test]
-fn closed_port_is_reported_and_the_link_lives_on() {
+fn a_closed_port_is_reported_and_the_link_keeps_working() {
     let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
     let gone = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap();
     let gone_at = gone.caps().local;
@@ -156,7 +156,7 @@ fn closed_port_is_reported_and_the_link_lives_on() {
 }
 
 #[test]
-fn frame_beyond_the_interface_is_lost_and_reported() {
+fn a_frame_beyond_the_interface_mtu_is_lost_and_reported() {
     for features in [UdpFeatures::ALL, UdpFeatures::NONE] {
         let mut pair = Pair::new("127.0.0.1:0", features).unwrap();
         pair.send_to_peer(&[(66_000, 0), (40, 0)]);
@@ -176,7 +176,7 @@ fn frame_beyond_the_interface_is_lost_and_reported() {
 }
 
 #[test]
-fn unmapped_payload_fails_its_frame_and_nothing_else() {
+fn unmapped_payload_fails_only_its_frame() {
     for features in [UdpFeatures::ALL, UdpFeatures::NONE] {
         let mut pair = Pair::new("127.0.0.1:0", features).unwrap();
         let payload = vec![7_u8; 1000];
@@ -202,7 +202,7 @@ fn unmapped_payload_fails_its_frame_and_nothing_else() {
 }
 
 #[test]
-fn peer_of_another_family_loses_the_frames_only() {
+fn frames_to_a_peer_of_another_family_are_lost_without_an_error() {
     let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
     let to = pair.to.replace("[::1]:9".parse::<SocketAddr>().unwrap().into());
     pair.send(&[(40, 0); 3]);
@@ -212,7 +212,7 @@ fn peer_of_another_family_loses_the_frames_only() {
 }
 
 #[test]
-fn address_in_use_and_foreign_address_are_named() {
+fn errors_name_an_address_in_use_or_a_foreign_address() {
     let link = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap();
     let taken = link.caps().local.to_socket().unwrap();
     let error = UdpLink::bind(taken, &UdpConfig::default()).unwrap_err();
@@ -233,7 +233,7 @@ fn descriptor_is_readable_when_frames_wait() {
 }
 
 #[test]
-fn full_receive_buffer_is_noticed() {
+fn a_full_receive_buffer_is_detected() {
     let config = UdpConfig::default().receive_buffer_bytes(4096);
     let mut receiver = UdpLink::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap();
     let sender = bind("127.0.0.1:0", UdpFeatures::NONE).unwrap();
@@ -272,7 +272,7 @@ fn busy_peer_gets_a_socket_of_its_own_and_no_frame_is_lost_or_out_of_order() {
 }
 
 #[test]
-fn times_of_reception_are_asked_for_only_while_frames_come_close_together() {
+fn reception_times_are_requested_only_while_frames_arrive_close_together() {
     let mut pair = busy_pair();
     let stamped_before = |pair: &mut Pair, frames: &[(usize, usize)]| {
         let mut left = pair.send(frames).len();
@@ -301,7 +301,7 @@ fn times_of_reception_are_asked_for_only_while_frames_come_close_together() {
 }
 
 #[test]
-fn peers_beside_the_busy_one_are_heard_and_take_its_place() {
+fn other_peers_are_received_beside_the_busy_one_and_can_replace_it() {
     let mut pair = busy_pair();
     let (first, second) = (pair.sender, bind("127.0.0.1:0", UdpFeatures::ALL).unwrap());
     pair.sender = second;
@@ -330,7 +330,7 @@ fn frames_of_the_busy_peer_make_a_descriptor_readable() {
 }
 
 #[test]
-fn busy_peer_that_is_gone_is_reported() {
+fn a_busy_peer_that_closed_its_port_is_reported() {
     let mut pair = busy_pair();
     let gone_at = pair.sender.caps().local;
     pair.sender = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap();
@@ -373,7 +373,7 @@ fn link_on_all_addresses_has_no_connected_socket() {
 }
 
 #[test]
-fn buffers_beyond_the_limit_come_with_a_hint() {
+fn buffer_sizes_beyond_the_limit_produce_a_hint() {
     let features = UdpFeatures::ALL.forced_buffers(false);
     let config = UdpConfig::default().receive_buffer_bytes(1 << 30).features(features);
     let link = UdpLink::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap();
@@ -385,7 +385,7 @@ fn buffers_beyond_the_limit_come_with_a_hint() {
 }
 
 #[test]
-fn loopback_frames_are_large_and_safe() {
+fn loopback_frames_use_the_large_mtu() {
     let caps = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap().caps();
     assert_eq!((caps.frame_bytes_max, caps.frame_bytes_safe), (9200, 9200));
     assert!(caps.receive_buffer_bytes > 0);

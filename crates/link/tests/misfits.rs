@@ -15,7 +15,7 @@ use namespace::{in_namespace, ip};
 use wire_edge::PeerAddr;
 
 #[test]
-fn jumbo_frames_do_not_fit_a_ring_for_others_and_are_counted() {
+fn jumbo_frames_beyond_the_ring_slots_are_dropped_and_counted() {
     in_namespace(|| {
         let mut sender = jumbo_sender();
         let config = PacketConfig::new("edge1").frame_bytes_max(SMALL);
@@ -28,7 +28,7 @@ fn jumbo_frames_do_not_fit_a_ring_for_others_and_are_counted() {
 }
 
 #[test]
-fn jumbo_frames_do_not_fit_the_chunks_of_an_xdp_link_and_are_counted() {
+fn jumbo_frames_beyond_the_chunks_of_an_xdp_link_are_dropped_and_counted() {
     for mode in [XdpMode::Generic, XdpMode::Native] {
         in_namespace(move || {
             let mut sender = jumbo_sender();
@@ -86,7 +86,7 @@ fn frames_of_another_station_with_our_address_are_dropped_and_counted() {
 }
 
 #[test]
-fn two_interfaces_with_one_address_get_what_came_on_each() {
+fn two_interfaces_with_one_address_get_their_own_frames() {
     in_namespace(|| {
         ip("link add edge2 type veth peer name edge3");
         for (interface, address) in [("edge0", 1), ("edge1", 7), ("edge2", 2), ("edge3", 7)] {

@@ -97,7 +97,7 @@ fn endpoints_on_one_interface_see_their_own_frames_only() {
 }
 
 #[test]
-fn what_is_no_frame_of_ours_is_dropped_and_counted() {
+fn foreign_frames_are_dropped_and_counted() {
     in_namespace(|| {
         let mut link = open("edge1");
         let (station, port) = link.local();
@@ -134,7 +134,7 @@ fn what_is_no_frame_of_ours_is_dropped_and_counted() {
 }
 
 #[test]
-fn payload_memory_that_is_gone_names_the_frame() {
+fn the_error_of_unmapped_payload_names_the_frame() {
     in_namespace(|| {
         let (mut a, mut b) = (open("edge0"), open("edge1"));
         let there = [5_u8; 100];
@@ -157,7 +157,7 @@ fn payload_memory_that_is_gone_names_the_frame() {
 }
 
 #[test]
-fn frame_that_the_far_end_of_the_cable_never_takes_is_lost() {
+fn a_frame_that_the_peer_interface_never_takes_is_lost() {
     in_namespace(|| {
         let mut link = open("edge0");
         let to = open("edge1").caps().local;
@@ -219,7 +219,7 @@ fn link_follows_its_interface() {
 }
 
 #[test]
-fn link_comes_back_with_its_interface() {
+fn the_link_returns_with_its_interface() {
     in_namespace(|| {
         let (mut a, mut b) = (open("edge0"), open("edge1"));
         for _ in 0..2 {
@@ -241,7 +241,7 @@ fn link_comes_back_with_its_interface() {
 }
 
 #[test]
-fn sleeper_is_woken_by_frames_and_by_news_of_the_interface() {
+fn frames_and_interface_events_wake_a_sleeper() {
     in_namespace(|| {
         let (mut a, mut b) = (open("edge0"), open("edge1"));
         assert!(!is_readable(&b, 0));
@@ -303,7 +303,7 @@ fn endpoints_are_found_by_port_and_stations_by_address() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_by_name() {
+fn invalid_settings_are_refused_by_name() {
     in_namespace(|| {
         let refused = |change: &dyn Fn(&mut PacketConfig)| {
             let mut config = PacketConfig::new("edge0");
@@ -371,7 +371,7 @@ fn endpoints_of_one_host_meet_on_loopback() {
 }
 
 #[test]
-fn bare_exchange_goes_back_and_forth_in_both_ways() {
+fn a_bare_exchange_works_with_both_ways_to_receive() {
     for receive in [BareReceive::Ring, BareReceive::Calls] {
         in_namespace(move || {
             let config = |end: &str| PacketConfig::new(end).port(5);

@@ -40,7 +40,7 @@ fn waits() -> Result<(), ErrorKind> {
 }
 
 #[test]
-fn a_signal_ends_a_wait_unless_its_handler_lets_calls_go_on() {
+fn a_signal_ends_a_wait_unless_its_handler_restarts_calls() {
     handle_signal(0);
     assert_eq!(waits(), Err(ErrorKind::Interrupted));
     handle_signal(libc::SA_RESTART);

@@ -23,7 +23,7 @@ fn without_faults_everything_passes_in_order() {
 }
 
 #[test]
-fn losses_are_as_many_as_asked_for() {
+fn the_loss_rate_is_the_configured_one() {
     let config = FaultConfig::default().receive_loss(0.2);
     let mut link = faulty(Memory::with(0..10_000), config);
     let lost = 10_000 - receive(&mut link, 0).len();
@@ -47,7 +47,7 @@ fn equal_seeds_give_equal_faults_and_unequal_ones_do_not() {
 }
 
 #[test]
-fn reordered_frames_come_later_and_none_is_missing() {
+fn reordered_frames_arrive_later_and_none_is_lost() {
     let config = FaultConfig::default().reordering(0.3).duplication(0.2);
     let mut link = faulty(Memory::with(0..1000), config);
     let mut seen = receive(&mut link, 0);
@@ -71,7 +71,7 @@ fn corruption_inverts_one_bit() {
 }
 
 #[test]
-fn cut_takes_one_direction_and_heals() {
+fn a_cut_affects_one_direction_and_ends() {
     let mut link = faulty(Memory::with(0..10), FaultConfig::default());
     link.set_cut(Cut::Incoming);
     assert_eq!(link.send(&batch(3)).unwrap(), 3);
@@ -115,7 +115,7 @@ fn full_link_and_unmapped_payload_are_reported_in_frames_of_the_whole_batch() {
 }
 
 #[test]
-fn what_is_no_probability_is_refused_by_name() {
+fn an_invalid_probability_is_refused_by_name() {
     let refused =
         |config| Fault::new(Memory::with(0..1), config).map(|_| ()).unwrap_err().to_string();
     for share in [-0.1, 1.5, f64::NAN] {

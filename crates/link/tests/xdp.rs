@@ -64,7 +64,7 @@ fn frames_too_big_or_without_a_receiver_are_lost_and_counted() {
 }
 
 #[test]
-fn payload_that_was_unmapped_is_reported_and_frames_before_it_are_sent() {
+fn unmapped_payload_is_reported_and_earlier_frames_are_sent() {
     in_namespace(|| {
         let (mut first, mut second) = (open(&on("edge0")), open(&on("edge1")));
         let payload = [7_u8; 100];
@@ -94,7 +94,7 @@ fn payload_that_was_unmapped_is_reported_and_frames_before_it_are_sent() {
 }
 
 #[test]
-fn what_does_not_fit_the_ring_is_dropped_and_counted() {
+fn frames_beyond_the_ring_are_dropped_and_counted() {
     in_namespace(|| {
         let config = |interface| on(interface).receive_frames(64);
         let (mut first, mut second) = (open(&config("edge0")), open(&config("edge1")));
@@ -132,7 +132,7 @@ fn packet_links_and_xdp_links_understand_each_other() {
 }
 
 #[test]
-fn bare_frames_go_to_and_fro() {
+fn bare_frames_go_back_and_forth() {
     in_namespace(|| {
         let open = |interface| BareXdp::open(&on(interface).port(7), 64).unwrap();
         let (mut first, mut second) = (open("edge0"), open("edge1"));
@@ -148,7 +148,7 @@ fn bare_frames_go_to_and_fro() {
 
 //= protocol.md: envelope.5
 #[test]
-fn requests_by_broadcast_are_answered() {
+fn broadcast_requests_are_answered() {
     in_namespace(|| {
         let mut link = open(&on("edge0"));
         let (station, port) = link.caps().local.to_mac().unwrap();
@@ -170,7 +170,7 @@ fn requests_by_broadcast_are_answered() {
 
 //= protocol.md: envelope.6
 #[test]
-fn repeated_requests_are_answered_as_often_as_the_protocol_allows() {
+fn repeated_requests_are_answered_within_the_rate_limit() {
     in_namespace(|| {
         let mut link = open(&on("edge0"));
         let (_, port) = link.caps().local.to_mac().unwrap();
@@ -205,7 +205,7 @@ fn repeated_requests_are_answered_as_often_as_the_protocol_allows() {
 }
 
 #[test]
-fn frames_that_are_not_as_they_should_be_are_dropped_and_counted() {
+fn malformed_frames_are_dropped_and_counted() {
     in_namespace(|| {
         let mut link = open(&on("edge0"));
         let (station, port) = link.caps().local.to_mac().unwrap();
@@ -252,7 +252,7 @@ fn frames_that_are_not_as_they_should_be_are_dropped_and_counted() {
 }
 
 #[test]
-fn other_traffic_passes_meanwhile() {
+fn other_traffic_still_reaches_the_kernel() {
     for mode in MODES {
         in_namespace(move || {
             let Some(neighbour) = Neighbour::with("edge1") else { return };
@@ -278,7 +278,7 @@ fn other_traffic_passes_meanwhile() {
 }
 
 #[test]
-fn the_interface_is_as_before_however_the_process_ends() {
+fn the_interface_is_restored_however_the_process_ends() {
     if let Some(interface) = env::var_os(HELD_INTERFACE) {
         return hold(interface.to_str().unwrap());
     }
@@ -291,7 +291,7 @@ fn the_interface_is_as_before_however_the_process_ends() {
                 let mut child = Command::new("env")
                     .arg("--default-signal=INT")
                     .arg(env::current_exe().unwrap())
-                    .args(["--exact", "the_interface_is_as_before_however_the_process_ends"])
+                    .args(["--exact", "the_interface_is_restored_however_the_process_ends"])
                     .arg("--nocapture")
                     .env(HELD_INTERFACE, format!("edge0 {mode}"))
                     .stdout(Stdio::piped())
@@ -333,7 +333,7 @@ fn hold(what: &str) {
 }
 
 #[test]
-fn a_program_that_is_there_already_is_named_and_left_alone() {
+fn an_attached_program_is_named_and_left_unchanged() {
     for (first, second) in MODES.into_iter().flat_map(|a| MODES.map(|b| (a, b))) {
         in_namespace(move || {
             let holder = open(&on("edge0").mode(Some(first)));
@@ -357,7 +357,7 @@ fn a_program_that_is_there_already_is_named_and_left_alone() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_reason() {
+fn impossible_settings_are_refused_with_a_reason() {
     in_namespace(|| {
         let error = |config: XdpConfig| XdpLink::open(&config).map(drop).unwrap_err();
         let missing = error(on("edge7"));
@@ -407,7 +407,7 @@ fn a_port_has_one_owner() {
 }
 
 #[test]
-fn an_interface_with_several_queues_is_served_on_the_one_asked_for() {
+fn an_interface_with_several_queues_is_served_on_the_configured_one() {
     in_namespace(|| {
         ip("link delete edge0");
         ip("link add edge0 numrxqueues 2 numtxqueues 2 type veth peer name edge1 numrxqueues 2");
@@ -442,7 +442,7 @@ fn missing_rights_are_named() {
 }
 
 #[test]
-fn a_queue_that_was_taken_by_others_is_tried_for_again_although_everybody_sleeps() {
+fn a_queue_taken_by_another_program_is_retried_without_traffic() {
     in_namespace(|| {
         let mut link = open(&on("edge0").port(7));
         let mut clock = 0;

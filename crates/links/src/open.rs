@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_interface_that_leaves_the_host_is_taken_by_default() {
+    fn every_interface_that_leads_off_the_host_is_used_by_default() {
         let host = [
             interface("lo", &["127.0.0.1"], true),
             interface("eth0", &["10.0.0.1"], true),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_with_a_meaning_beyond_the_interface_come_first() {
+    fn addresses_with_a_wider_scope_come_first() {
         for (addresses, best) in [
             (&["fe80::1", "2001:db8::1", "10.0.0.1"][..], "10.0.0.1"),
             (&["169.254.1.1", "2001:db8::1"], "2001:db8::1"),

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_way_comes_before_the_nearest_address() {
+    fn the_route_of_the_kernel_comes_before_the_nearest_address() {
         let link = |index, text| (LinkId(index), PeerAddr::from(socket(text)));
         let links = [link(0, "10.0.0.5:7"), link(1, "192.168.1.5:7")];
         let peer = socket("192.168.200.1:1");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn families_do_not_mix() {
+    fn addresses_of_different_families_are_not_paired() {
         assert!(pairs(&["10.0.1.1:7"], &["[fe80::1]:1"]).is_empty());
         assert_eq!(pairs(&["[::]:7"], &["10.0.1.9:1"]).len(), 1);
     }

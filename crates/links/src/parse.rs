@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_forms_are_read() {
+    fn the_documented_forms_are_parsed() {
         for (text, expected) in [
             ("eth0", "eth0"),
             ("eth0:7471", "eth0:7471"),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_in_the_documentation_are_read() {
+    fn the_names_in_the_documentation_are_parsed() {
         let text = include_str!("../../../docs/links.md");
         let (_, section) = text.split_once("## Names").unwrap();
         let (section, _) = section.split_once("```text").unwrap();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wrong_part_and_its_place_are_named() {
+    fn the_error_names_the_wrong_part_and_its_position() {
         for (text, part, position, hint) in [
             ("eth0,,eth1", "", 6, "single commas"),
             ("eth0,paket:eth1", "paket", 6, "did you mean \"packet\""),
@@ -445,13 +445,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_undoes_writing(list in proptest::collection::vec(spec(), 1..5)) {
+        fn a_printed_link_parses_to_the_same_link(list in proptest::collection::vec(spec(), 1..5)) {
             let text = list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
             prop_assert_eq!(LinkSpec::parse_list(&text).unwrap(), list);
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "[a-z0-9:/.,%=\\[\\] é]{0,40}") {
+        fn any_text_is_parsed_or_refused(text in "[a-z0-9:/.,%=\\[\\] é]{0,40}") {
             match LinkSpec::parse_list(&text) {
                 Ok(list) => prop_assert!(!list.is_empty()),
                 Err(error) => prop_assert!(text.contains(&error.part)),

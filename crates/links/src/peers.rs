@@ -269,7 +269,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_undoes_writing(peer in prop_oneof![
+        fn a_printed_peer_parses_to_the_same_peer(peer in prop_oneof![
             (any::<[u8; 4]>(), any::<u16>()).prop_map(|(ip, port)| PeerSpec::Socket((ip, port).into())),
             (any::<[u8; 16]>(), any::<u16>()).prop_map(|(ip, port)| PeerSpec::Socket((ip, port).into())),
             (any::<[u8; 6]>(), any::<u16>()).prop_map(|(mac, port)| PeerSpec::Station { mac, port }),
@@ -280,13 +280,13 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "[a-f0-9:/.]{0,30}") {
+        fn any_text_is_parsed_or_refused(text in "[a-f0-9:/.]{0,30}") {
             let _ = text.parse::<PeerSpec>();
         }
     }
 
     #[test]
-    fn what_is_no_peer_is_refused_with_the_forms_there_are() {
+    fn an_invalid_peer_is_refused_with_the_valid_forms() {
         for text in ["1:2:3:4:5/7", "1:2:3:4:5:6:7/7", "1:2:3:4:5:g/7", "any/x", "any/", "/7"] {
             let error = PeerSpec::parse_list(text).unwrap_err().to_string();
             assert!(error.contains("MAC/PORT") && error.contains(text), "{error}");

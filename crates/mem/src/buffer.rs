@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_buffer_is_zero_and_page_aligned() {
+    fn a_new_buffer_is_zeroed_and_page_aligned() {
         for len in [0, 1, 4095, 4096, 10_000] {
             let buffer = Buffer::new(len);
             let mut bytes = vec![1; len as usize];
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_that_leave_the_buffer_are_typed_errors_and_touch_nothing() {
+    fn copies_beyond_the_buffer_are_typed_errors_and_change_no_memory() {
         let buffer = Buffer::new(16);
         let mut out = [9; 8];
         let leaves = |offset| Err(BufferError::Bounds { offset, length: 8, limit: 16 });

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_copy_is_a_copy() {
+    fn a_tail_copy_copies_all_bytes() {
         let source: Vec<u8> = (1..=64).collect();
         for start in 0..16_usize {
             for len in 0..40_usize {

@@ -230,17 +230,17 @@ mod model {
     }
 
     #[test]
-    fn no_thread_touches_memory_after_the_wait() {
+    fn no_thread_accesses_memory_after_the_wait() {
         check(1, 2, 0, 3);
     }
 
     #[test]
-    fn no_thread_touches_memory_after_the_second_wait() {
+    fn no_thread_accesses_memory_after_the_second_wait() {
         check(1, 2, 1, 3);
     }
 
     #[test]
-    fn turns_of_two_threads_are_waited_for() {
+    fn the_wait_covers_turns_of_two_threads() {
         check(2, 1, 0, 2);
     }
 }
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_returns_at_once_when_no_thread_is_inside() {
+    fn the_wait_returns_at_once_if_no_thread_is_inside() {
         let gate = TurnGate::new();
         gate.wait();
         let phase = gate.enter();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_outlasts_an_access_whatever_phase_it_has_read() {
+    fn the_wait_outlasts_an_access_whatever_phase_the_access_read() {
         for (waits_before, parity) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
             let gate = Arc::new(TurnGate::new());
             for _ in 0..waits_before {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn new_accesses_do_not_hold_up_a_wait() {
+    fn new_accesses_do_not_delay_a_wait() {
         let gate = Arc::new(TurnGate::new());
         let first = gate.enter();
         let waiter = thread::spawn({

@@ -43,7 +43,7 @@ mod tests {
     use crate::{MemoryTable, Rights, TableLimits};
 
     #[test]
-    fn what_is_placed_in_a_ghost_is_noted_down_with_its_origin() {
+    fn placements_in_a_ghost_are_recorded_with_their_origin() {
         let table = MemoryTable::new(TableLimits::default(), [1, 2]);
         let domain = table.allocate_domain();
         let region = table.register_ghost(domain, 1 << 40, 1 << 41, Rights::ALL).expect("it fits");

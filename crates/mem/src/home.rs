@@ -212,7 +212,7 @@ mod tests {
     use crate::{BufferError, MemoryTable, RegisterError, Rights, TableLimits};
 
     #[test]
-    fn a_vector_comes_back_as_it_was_without_a_copy() {
+    fn a_vector_is_returned_unchanged_without_a_copy() {
         for (len, capacity) in [(0, 0), (0, 8), (1, 1), (1000, 5000)] {
             let mut bytes = Vec::with_capacity(capacity);
             bytes.resize(len, 7);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registered_vector_stays_until_its_region_is_gone() {
+    fn a_registered_vector_lives_until_its_region_is_deregistered() {
         let table = MemoryTable::new(TableLimits::default(), [0; 2]);
         let domain = table.allocate_domain();
         let buffer = Buffer::from_vec(vec![1, 2, 3]);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_bytes_are_read_and_never_written() {
+    fn shared_bytes_are_read_only() {
         let table = MemoryTable::new(TableLimits::default(), [0; 2]);
         let domain = table.allocate_domain();
         // The bytes are inside the owner, and the call moves the owner into a box.
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_goes_with_the_last_that_holds_the_buffer() {
+    fn the_owner_is_dropped_with_the_last_handle_of_the_buffer() {
         struct Mapped(Vec<u8>);
         impl Drop for Mapped {
             fn drop(&mut self) {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn words_begin_where_processors_access_them_in_one_step() {
+    fn words_begin_at_atomically_accessible_addresses() {
         let mut words = vec![0_u64; 4];
         let start = words.as_mut_ptr().cast::<u8>().wrapping_add(1);
         let start = NonNull::new(start).expect("it has an address");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_can_be_lent_while_all_of_it_is_registered() {
+    fn memory_can_be_lent_only_while_all_of_it_is_registered() {
         let (one, other) = (table(), table());
         let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64);
         let is_lendable = || {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_in_a_large_buffer_can_be_lent_and_in_a_dropped_one_not() {
+    fn payload_can_be_lent_from_a_large_buffer_but_not_from_a_dropped_one() {
         let table = table();
         let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64 + 5);
         register(&table, &buffer);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_borrower_of_memory_reads_what_is_written_and_writes_nothing() {
+    fn a_borrower_reads_new_bytes_and_cannot_write() {
         let table = table();
         let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64);
         register(&table, &buffer);

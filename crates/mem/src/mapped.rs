@@ -68,7 +68,7 @@ mod tests {
     /// of streams: each stream has large rings, but most streams use only a page or two of them.
     #[test]
     #[cfg_attr(miri, ignore = "there is no kernel")]
-    fn pages_of_large_buffers_are_there_when_they_are_touched() {
+    fn pages_of_large_buffers_are_allocated_on_first_access() {
         // These are more buffers than can be lent.
         let buffers: Vec<_> = (0..80).map(|_| Buffer::new(1 << 20)).collect();
         for buffer in &buffers {

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_the_whole() {
+    fn chunks_cover_the_whole_payload() {
         let bytes: Vec<u8> = (0..10).collect();
         let payload = Payload::from(&bytes);
         let mut out = Vec::new();

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_byte_of_the_range_is_blamed_when_its_page_is_missing() {
+    fn the_first_byte_of_the_range_is_named_if_its_page_is_missing() {
         let mapping = Mapping::new(1);
         mapping.unmap_page(0);
         let start = mapping.address() + 100;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_range_only_the_ends_are_tried() {
+    fn only_the_ends_of_a_range_are_probed() {
         let mapping = Mapping::new(4);
         let (start, len) = (mapping.address() + 8, 4 * 4096 - 8);
         assert_eq!(check_ends(start, len, true), Ok(()));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_found_wherever_they_are() {
+    fn holes_are_found_at_any_position() {
         // Use a child process. It has only one thread, so no other test can map memory in the hole.
         // SAFETY: the child makes system calls only, and ends by one.
         let child = unsafe { libc::fork() };

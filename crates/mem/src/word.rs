@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_leave_the_buffer_or_are_misaligned_are_typed_errors() {
+    fn words_beyond_the_buffer_or_misaligned_are_typed_errors() {
         let buffer = Buffer::new(20);
         let leaves = |offset, length| Err(BufferError::Bounds { offset, length, limit: 20 });
         assert_eq!(buffer.word::<u64>(16).map(|_| ()), leaves(16, 8));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn exchanges_happen_only_where_the_value_is_the_expected_one() {
+    fn a_compare_exchange_stores_only_if_the_value_is_expected() {
         let buffer = Buffer::new(8);
         let word = buffer.word::<u32>(4).expect("it fits");
         let exchange =
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_add_lose_nothing() {
+    fn concurrent_additions_lose_nothing() {
         const THREADS: u64 = 4;
         const ROUNDS: u64 = if cfg!(miri) { 10 } else { 10_000 };
         let buffer = Buffer::new(64);

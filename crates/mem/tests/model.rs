@@ -350,7 +350,7 @@ proptest! {
     })]
 
     #[test]
-    fn grants_and_bytes_are_those_of_the_model(steps in prop::collection::vec(step(), 1..120)) {
+    fn grants_and_bytes_match_the_model(steps in prop::collection::vec(step(), 1..120)) {
         let mut world = World::new();
         for step in &steps {
             world.run(step)?;

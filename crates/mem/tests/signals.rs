@@ -16,7 +16,7 @@ use std::{env, fs, hint, process, ptr, thread};
 use mem::FaultGuard;
 
 #[test]
-fn a_fault_of_others_still_ends_the_process() {
+fn an_unrelated_fault_still_ends_the_process() {
     assert_eq!(play("touch").signal(), Some(libc::SIGSEGV));
     assert_eq!(play("touch with the default action").signal(), Some(libc::SIGSEGV));
     assert_eq!(play("touch behind the end of a file").signal(), Some(libc::SIGBUS));
@@ -28,20 +28,20 @@ fn a_fault_that_is_ignored_still_ends_the_process() {
 }
 
 #[test]
-fn a_signal_that_somebody_sends_does_what_it_did() {
+fn a_signal_sent_by_another_process_keeps_its_effect() {
     assert_eq!(play("be sent the signal with the default action").signal(), Some(libc::SIGSEGV));
     assert_eq!(play("be sent the signal while it is ignored").code(), Some(FINE));
 }
 
 #[test]
-fn a_handler_from_before_gets_the_faults_of_others() {
+fn an_earlier_handler_gets_unrelated_faults() {
     assert_eq!(play("touch with a full handler").code(), Some(FINE));
     assert_eq!(play("touch with a plain handler").code(), Some(FINE));
     assert_eq!(play("touch twice with a handler for once").signal(), Some(libc::SIGSEGV));
 }
 
 #[test]
-fn a_handler_from_before_keeps_its_mask_and_its_stack() {
+fn an_earlier_handler_keeps_its_mask_and_its_stack() {
     assert_eq!(play("touch with a handler that looks around").code(), Some(FINE));
 }
 
@@ -51,7 +51,7 @@ fn a_handler_installed_later_is_respected() {
 }
 
 #[test]
-fn copies_of_several_shared_objects_catch_their_faults_whichever_was_first() {
+fn copies_in_several_shared_objects_catch_their_faults_in_any_load_order() {
     if shared_object().is_none() {
         return println!("skipped: the example `another_copy` is not built");
     }
@@ -60,7 +60,7 @@ fn copies_of_several_shared_objects_catch_their_faults_whichever_was_first() {
 }
 
 #[test]
-fn an_overflow_of_the_stack_is_still_reported() {
+fn a_stack_overflow_is_still_reported() {
     let output = start("overflow");
     assert_eq!(output.status.signal(), Some(libc::SIGABRT));
     let text = String::from_utf8_lossy(&output.stderr);

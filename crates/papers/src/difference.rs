@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_verdict_stands_first() {
+    fn changed_verdicts_are_listed_first() {
         let before = [seen("5", "avici-small", true, "1"), seen("6", "proportional", true, "1")];
         let after = [seen("5", "avici-small", true, "2"), seen("6", "proportional", false, "2")];
         let found = differences(&before, &after);

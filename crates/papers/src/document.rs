@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn escape_sequences_of_other_machines_reach_no_terminal() {
+    fn foreign_escape_sequences_do_not_reach_the_terminal() {
         let mut document = Document::new("sandia1999", "table1");
         document.machine.host = "a\u{1b}[2Jb".to_owned();
         document.cannot_run = Some("no\u{9b}31m\n".to_owned());
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_was_written_is_read() {
+    fn a_written_document_is_read_back() {
         let mut document = Document::new("sandia1999", "table1");
         // This number tests the precision of the parser. A fast, inexact parser would read its
         // shortest text as a neighbouring number.
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_and_cut_and_edited_documents_are_refused() {
+    fn documents_of_other_versions_and_truncated_or_edited_ones_are_refused() {
         let other = text().replace(FORMAT, "ethernot-paper/9");
         assert!(matches!(Document::parse(&other), Err(DocumentError::Format(_))));
         let whole = text();

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_compare_two_stacks_and_say_which_is_better() {
+    fn ratios_compare_two_stacks_and_name_the_better_one() {
         let item = paper("convergence2005").unwrap().item("3").unwrap();
         let mut document = Document::new("convergence2005", "3");
         document.series = vec![
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_tested_by_the_second_run_or_refuted() {
+    fn a_second_run_confirms_or_refutes_a_reason() {
         let item = paper("convergence2005").unwrap().item("6").unwrap();
         let judged_with = |again: f64| {
             let mut document = Document::new("convergence2005", "6");
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_and_what_has_no_code_are_distinguished() {
+    fn unmeasured_and_unimplemented_items_are_distinguished() {
         let verdict =
             |key: &str, id: &str| judge(paper(key).unwrap().item(id).unwrap(), None)[0].verdict;
         assert_eq!(verdict("sandia1999", "table1"), Verdict::NotMeasured);

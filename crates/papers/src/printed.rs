@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_figures_and_tables_are_listed_and_each_has_a_command_or_waits() {
+    fn all_figures_and_tables_are_listed_with_a_command_or_as_pending() {
         // There are 34 items with data, and one slide that states the gain of a TCP offload engine.
         assert_eq!(all().iter().map(|paper| paper.items.len()).sum::<usize>(), 35);
         for paper in all() {
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_references_lead_somewhere() {
+    fn names_are_unique_and_references_resolve() {
         for paper in all() {
             for item in &paper.items {
                 let same = |other: &&Item| other.id == item.id;
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_what_its_kind_and_manner_need() {
+    fn a_value_has_the_fields_of_its_kind_and_manner() {
         for value in all().iter().flat_map(|paper| &paper.items).flat_map(|item| &item.values) {
             let what = &value.what;
             match value.kind {
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_printed_or_follow_from_both_sides() {
+    fn ratios_are_printed_or_computed_from_both_sides() {
         let latency = value("convergence2005/3.latency").and_then(Value::ratio).unwrap();
         assert!((latency[0] - 0.858).abs() < 0.001);
         let gain = value("toe2005/19.gain").and_then(Value::ratio).unwrap();

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_hold_or_do_not() {
+    fn statements_are_evaluated_as_true_or_false() {
         use CheckKind::{Above, Alike, Flat, Grows, Linear, Scales};
         assert_eq!(holds(Flat, &[1.0, 1.2], &[], 1.25), Some(true));
         assert_eq!(holds(Flat, &[1.0, 1.3], &[], 1.25), Some(false));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn panels_are_compared_up_to_a_place() {
+    fn panels_are_compared_up_to_a_point() {
         let mut document = Document::new("toe2005", "11");
         let other = Series { panel: "q".to_owned(), ..series("a", &[1.0, 2.0, 8.0]) };
         document.series = vec![series("a", &[1.1, 2.0, 4.0]), other];
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn one_point_says_nothing_of_an_axis() {
+    fn one_point_gives_no_statement_about_an_axis() {
         assert_eq!(holds(CheckKind::Flat, &[1.0], &[], 1.25), None);
         assert_eq!(holds(CheckKind::Alike, &[1.0], &[1.0], 1.25), None);
     }

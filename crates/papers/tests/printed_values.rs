@@ -84,7 +84,7 @@ fn has_word(text: &str, words: &str) -> bool {
 /// Only numbers with a fraction and at least three digits are compared. Such numbers are unlikely
 /// to be equal by chance.
 #[test]
-fn no_source_that_shows_printed_values_repeats_one() {
+fn no_source_file_repeats_a_printed_value() {
     let all = printed::all().iter().flat_map(|paper| &paper.items).flat_map(|item| &item.values);
     let distinctive = all.flat_map(numbers).map(|number| number.to_string());
     let is_distinctive = |number: &String| number.contains('.') && number.len() >= 5;

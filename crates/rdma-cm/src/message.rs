@@ -362,7 +362,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_or_refused(
+        fn any_bytes_are_decoded_or_refused(
             bytes in proptest::collection::vec(any::<u8>(), 0..300),
             request in request(),
             at in 0..BYTES_MAX,

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_space_is_that_of_its_number() {
+    fn a_port_space_decodes_from_its_number() {
         for space in [PortSpace::IpOverIb, PortSpace::Tcp, PortSpace::Udp, PortSpace::Ib] {
             assert_eq!(PortSpace::of_number(space as u16), Some(space));
         }

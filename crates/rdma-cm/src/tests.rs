@@ -375,7 +375,7 @@ fn is_readable(channel: &EventChannel) -> bool {
 }
 
 #[test]
-fn events_come_in_the_order_of_librdmacm_with_padded_private_data() {
+fn events_arrive_in_the_order_of_librdmacm_with_padded_private_data() {
     let world = World::new();
     let listener = world.listener(PortSpace::Tcp);
     let to = listener.local().expect("an address");
@@ -411,7 +411,7 @@ fn events_come_in_the_order_of_librdmacm_with_padded_private_data() {
 }
 
 #[test]
-fn each_end_sees_what_the_other_has_from_its_own_side() {
+fn each_end_sees_the_addresses_from_its_own_side() {
     let world = World::new();
     let listener = world.listener(PortSpace::Tcp);
     let client = world.resolved(PortSpace::Tcp, listener.local().expect("an address"));
@@ -440,7 +440,7 @@ fn each_end_sees_what_the_other_has_from_its_own_side() {
 }
 
 #[test]
-fn a_refusal_says_why_and_so_does_a_port_without_a_listener() {
+fn a_rejection_and_a_missing_listener_report_their_reasons() {
     let world = World::new();
     let listener = world.listener(PortSpace::Tcp);
     let (client, server) = world.request(&listener);
@@ -463,7 +463,7 @@ fn a_refusal_says_why_and_so_does_a_port_without_a_listener() {
 }
 
 #[test]
-fn more_private_data_than_there_is_room_for_is_refused() {
+fn private_data_beyond_the_limit_is_refused() {
     let world = World::new();
     let listener = world.listener(PortSpace::Tcp);
     let client = world.resolved(PortSpace::Tcp, listener.local().expect("an address"));
@@ -477,7 +477,7 @@ fn more_private_data_than_there_is_room_for_is_refused() {
 }
 
 #[test]
-fn a_port_is_one_ids_alone_unless_both_say_otherwise() {
+fn a_port_belongs_to_one_id_unless_both_allow_sharing() {
     let world = World::new();
     let one = world.listener(PortSpace::Tcp);
     let at = one.local().expect("an address");
@@ -529,7 +529,7 @@ fn connections_outlive_their_listener() {
 }
 
 #[test]
-fn an_id_that_is_destroyed_ends_what_it_was_at() {
+fn a_destroyed_id_ends_its_connection_attempt() {
     let world = World::new();
     let listener = world.listener(PortSpace::Tcp);
     let to = listener.local().expect("an address");
@@ -555,7 +555,7 @@ fn an_id_that_is_destroyed_ends_what_it_was_at() {
 }
 
 #[test]
-fn destroying_an_id_waits_for_the_events_that_were_taken() {
+fn destroying_an_id_waits_for_its_taken_events() {
     let world = World::new();
     let id = world.id(&world.client, PortSpace::Tcp);
     id.resolve_address(None, loopback(9)).expect("it is looked for");
@@ -574,7 +574,7 @@ fn destroying_an_id_waits_for_the_events_that_were_taken() {
 }
 
 #[test]
-fn events_that_were_not_taken_move_with_their_id() {
+fn pending_events_move_with_their_id() {
     let world = World::new();
     let id = world.id(&world.client, PortSpace::Tcp);
     let stays = world.id(&world.client, PortSpace::Tcp);
@@ -593,7 +593,7 @@ fn events_that_were_not_taken_move_with_their_id() {
 }
 
 #[test]
-fn a_channel_is_readable_while_there_is_an_event() {
+fn a_channel_is_readable_while_an_event_is_pending() {
     let world = World::new();
     assert!(!is_readable(&world.client));
     let id = world.id(&world.client, PortSpace::Tcp);
@@ -625,7 +625,7 @@ fn requests_beyond_the_backlog_are_refused() {
 }
 
 #[test]
-fn a_query_about_datagrams_returns_where_they_go() {
+fn a_datagram_query_returns_the_destination() {
     let world = World::new();
     let listener = world.listener(PortSpace::Udp);
     let client = world.resolved(PortSpace::Udp, listener.local().expect("an address"));
@@ -654,7 +654,7 @@ fn a_query_about_datagrams_returns_where_they_go() {
 }
 
 #[test]
-fn an_id_in_a_group_learns_where_to_send_to() {
+fn joining_a_multicast_group_returns_its_destination() {
     let world = World::new();
     let id = world.id(&world.client, PortSpace::Udp);
     let group: SocketAddr = ([239, 1, 2, 3], 0).into();
@@ -672,7 +672,7 @@ fn an_id_in_a_group_learns_where_to_send_to() {
 }
 
 #[test]
-fn what_comes_too_early_or_too_late_is_refused() {
+fn calls_in_the_wrong_state_are_refused() {
     let world = World::new();
     let id = world.id(&world.client, PortSpace::Tcp);
     let einval = Errno::EINVAL as i32;
@@ -701,7 +701,7 @@ fn what_comes_too_early_or_too_late_is_refused() {
 }
 
 #[test]
-fn an_id_bound_to_an_address_of_the_host_itself_is_at_no_device() {
+fn an_id_bound_to_a_loopback_address_has_no_device() {
     let world = World::new();
     let of_device = world.id(&world.server, PortSpace::Tcp);
     of_device.bind(loopback(0)).expect("a free port");

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_bar_has_all_the_room() {
+    fn the_longest_bar_fills_the_width() {
         let bar = |label: &str, value| Bar { label: label.to_string(), value, colour: 1 };
         let html = draw("<c>", "µs", &[bar("a&b", 5.0), bar("c", 20.0)]);
         assert!(html.contains("width:25.0%") && html.contains("width:100.0%"), "{html}");

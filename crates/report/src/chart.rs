@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_a_logarithmic_axis_lacks_are_left_out() {
+    fn values_without_a_logarithm_are_omitted() {
         assert!(draw("t", "µs", &[]).unwrap().is_none());
         let mut zero = series(0, &[8]);
         zero.points[0].median = 0.0;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn however_near_values_are_three_ticks_or_more_distinguish_them() {
+    fn at_least_three_distinct_ticks_exist_however_close_the_values() {
         for exponent in -3..6 {
             for start in (100..1000).map(|start| f64::from(start) * 10_f64.powi(exponent - 2)) {
                 for ratio in [1.44, 1.6, 2.0, 5.0, 6.4, 20.0, 300.0, 320.0, 1e5] {

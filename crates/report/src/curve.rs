@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_have_no_fixed_colours_and_survive_any_points() {
+    fn curves_have_no_fixed_colours_and_draw_any_points() {
         let svg = curve(&[(1.0, 0.1), (200.0, 0.9), (3000.0, 1.0)]).unwrap();
         assert!(svg.contains("var(--series-3)") && !svg.contains("\"#0"), "{svg}");
         assert!(svg.contains("1000") && !svg.contains("0e0"), "{svg}");

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_course_fits_the_terminal_however_long_the_run_was() {
+    fn a_timeline_fits_the_terminal_however_long_the_run() {
         for (seconds, room) in [(1, 80), (7, 89), (60, 20), (60, 1)] {
             let outcome = Outcome {
                 cut: bench::failover::Cut::OneWay,

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_match_the_calendar() {
         assert_eq!(date(0), "1970-01-01 00:00 UTC");
         assert_eq!(date(951_782_399), "2000-02-28 23:59 UTC");
         assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_scale_cannot_show_is_left_out() {
+    fn values_outside_the_scale_are_omitted() {
         let lines = [line(&[(0.0, 1.0), (2.0, 0.0), (3.0, 4.0)])];
         let svg = draw("t", ["x", "y"], Scale::Logarithmic, &lines).unwrap().unwrap();
         assert_eq!(svg.matches("<title>").count(), 1, "{svg}");

@@ -169,7 +169,7 @@ mod tests {
     use crate::table::tests::results;
 
     #[test]
-    fn the_page_needs_nothing_from_elsewhere() {
+    fn the_page_is_self_contained() {
         let page = page(&results()).unwrap();
         for reference in ["src=", "href=", "url(", "@import", "<script", "http:"] {
             let page = page.replace("http://www.w3.org/2000/svg", "");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_host_says_is_only_text() {
+    fn text_from_another_host_is_escaped() {
         let mut results = results();
         results.server.cpu = "<script>alert(1)</script>".to_string();
         let page = page(&results).unwrap();

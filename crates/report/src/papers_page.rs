@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn every_printed_value_is_on_the_page_which_needs_nothing_from_elsewhere() {
+    fn the_page_is_self_contained_and_has_every_printed_value() {
         let page = page_of(&[]);
         for item in printed::all().iter().flat_map(|paper| &paper.items) {
             for value in &item.values {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_have_the_printed_points_and_the_first_screen_the_gain() {
+    fn curves_show_the_printed_points_and_the_first_screen_the_gain() {
         let mut document = Document::new("convergence2005", "3");
         let point =
             |at, value| At { at, value, min: value, max: value, samples: vec![], reason: None };

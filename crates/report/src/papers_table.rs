@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_has_every_item_and_says_what_waits() {
+    fn the_list_has_every_item_and_marks_pending_ones() {
         let papers: Vec<Chosen> = printed::all().iter().map(Chosen::whole).collect();
         let list = papers_list(&papers, &[], 200);
         assert!(list.contains("no code yet: issue 38"), "{list}");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_contradict_each_other_stand_side_by_side() {
+    fn contradictory_values_are_shown_side_by_side() {
         let papers = vec![Chosen::whole(printed::paper("convergence2005").unwrap())];
         let text = papers_table(&papers, &[], 400);
         assert!(text.contains("toe2005/10.latency: 8.6 / 10.5 µs"), "{text}");

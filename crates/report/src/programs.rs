@@ -100,7 +100,7 @@ mod tests {
     use crate::unmodified::tests::case;
 
     #[test]
-    fn every_figure_has_a_row_and_what_did_not_run_has_a_reason() {
+    fn every_figure_has_a_row_or_a_reason_why_it_did_not_run() {
         let mut failed = case("nginx", "wrk-256K", 0.0);
         failed.figures.clear();
         failed.cannot_run = Some("wrk is not installed".to_string());

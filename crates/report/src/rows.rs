@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_text_on_a_page_and_flush_where_their_column_says() {
+    fn texts_are_escaped_on_a_page_and_aligned_by_column() {
         let header = [("name", CellAlignment::Left), ("ns", CellAlignment::Right)];
         let rows = [["<b>".to_string(), "1".to_string()], [String::new(), "20".to_string()]];
         let html = page_table(&header, rows.clone());

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_needs_nothing_from_elsewhere_and_shows_what_it_got() {
+    fn the_page_is_self_contained_and_shows_its_input() {
         let page = simulation_page(&run()).unwrap();
         for reference in ["src=", "href=", "url(", "@import", "<script", "http:"] {
             let page = page.replace("http://www.w3.org/2000/svg", "");
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_colour_means_the_same_wherever_it_is() {
+    fn a_colour_has_one_meaning_on_the_whole_page() {
         let mut later = run();
         let causes = &mut later.path.as_mut().unwrap().causes;
         causes.insert(0, Cause { name: "waits for links".into(), colour: 3, us: 2.0 });
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_late_that_did_not_wait() {
+    fn links_without_waits_are_not_listed_on_the_path() {
         let mut punctual = run();
         punctual.path.as_mut().unwrap().links[0].wait_us = 0.0;
         assert!(simulation_page(&run()).unwrap().contains("link on the path"));

@@ -224,7 +224,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_table_says_what_does_not_count() {
+    fn the_table_marks_samples_that_do_not_count() {
         let text = sockets_table(&report(), 160);
         assert!(text.contains("hot-spot") && text.contains("tcp-poll"), "{text}");
         assert!(text.contains("does not count: latency 1 B, sockets (3 samples)"), "{text}");
@@ -232,7 +232,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_unit_is_that_of_the_test() {
+    fn the_unit_matches_the_test() {
         let report = report();
         let found = rows(&report, 1500);
         let of = |test: Test| found.iter().find(|row| row[0] == test.name()).unwrap();

@@ -322,7 +322,7 @@ mod tests {
     use crate::sockets::tests::report;
 
     #[test]
-    fn the_page_needs_nothing_from_elsewhere_and_shows_the_papers_values() {
+    fn the_page_is_self_contained_and_shows_the_papers_values() {
         let page = sockets_page(&report()).unwrap();
         let own = page.replace("http://www.w3.org/2000/svg", "");
         for reference in ["src=", "href=", "url(", "@import", "<script", "http:"] {
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_has_no_figure() {
+    fn a_case_that_was_not_measured_has_no_figure() {
         let mut report = report();
         report.rows.retain(|row| row.test == Test::HotSpot);
         let page = sockets_page(&report).unwrap();

@@ -196,7 +196,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_row_is_one_line_and_shows_what_was_measured() {
+    fn a_row_is_one_line_and_shows_the_measurement() {
         let text = table(&results(), 100);
         let row = text.lines().find(|line| line.contains("edge ×2")).unwrap();
         for part in ["3.65 µs", "27.4 Gb/s", "0.640", "0.250×", "4.30", "12.5", "±10 %"] {

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_measured_has_its_reason() {
+    fn a_case_that_was_not_measured_has_a_reason() {
         let table = verbs_table(&report(), 250);
         for text in [
             "mlx5_0: not measured: there is no device mlx5_0 here",
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_a_curve_and_no_markup_of_others() {
+    fn the_page_has_a_curve_and_escapes_foreign_markup() {
         let page = verbs_page(&report()).unwrap();
         assert!(
             page.contains("<svg") && page.contains("bandwidth in one direction: write, window 16")

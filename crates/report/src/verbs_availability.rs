@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_section_has_a_chart_of_each_method_and_no_markup_of_others() {
+    fn the_section_has_a_chart_of_each_method_and_escapes_foreign_markup() {
         let mut body = String::new();
         availability_section(&mut body, &availability()).unwrap();
         assert_eq!(body.matches("<svg").count(), 2, "{body}");

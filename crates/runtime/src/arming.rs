@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_fires_once_for_what_is_reported_after_it_was_armed() {
+    fn an_armed_descriptor_fires_once_for_later_reports() {
         let arming = Arming::new();
         assert!(!arming.fires(), "no thread has armed");
         assert!(arming.arm(|| ()));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reported_before_must_be_looked_at_before_it_is_armed() {
+    fn arming_fails_after_an_unread_report() {
         let arming = Arming::new();
         arming.publish(1);
         assert!(!arming.arm(|| ()));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reported_while_it_is_armed_disarms_or_fires() {
+    fn a_report_during_arming_disarms_or_fires() {
         let arming = Arming::new();
         assert!(!arming.arm(|| arming.publish(1)), "seen by who arms");
         assert!(!arming.fires());

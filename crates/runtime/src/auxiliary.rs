@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_is_reported_with_its_key_for_as_long_as_it_is() {
+    fn a_ready_descriptor_is_reported_with_its_key_while_ready() {
         let set = Auxiliary::default();
         let (mut ours, mut theirs) = UnixStream::pair().expect("two sockets");
         set.watch(ours.as_fd(), 7, Readiness::READABLE).expect("it is watched");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn each_arrival_is_reported_once_if_it_is_asked_for() {
+    fn edge_triggered_watches_report_each_arrival_once() {
         let set = Auxiliary::default();
         let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
         set.watch_arrivals(ours.as_fd(), 7).expect("it is watched");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_waited_for_is_refused() {
+    fn an_unpollable_descriptor_is_refused() {
         let file = std::fs::File::open("/proc/self/exe").expect("this program");
         let set = Auxiliary::default();
         assert!(set.watch(file.as_fd(), 1, Readiness::READABLE).is_err());

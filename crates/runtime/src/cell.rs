@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thread_inside_is_made_to_look_again() {
+    fn the_thread_inside_runs_again_for_published_work() {
         let cell = ProgressCell::new(0_u32);
         let mut rounds = 0;
         let outcome = cell.drive(8, |count| {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn trying_to_enter_announces_nothing() {
+    fn trying_to_enter_publishes_no_work() {
         let cell = ProgressCell::new(());
         let inside = cell.try_enter().expect("no thread is inside");
         assert!(cell.try_enter().is_none());
@@ -373,7 +373,7 @@ mod model {
     /// Models a thread that goes to sleep while another thread works and leaves the cell. Either
     /// the sleeper sees the work, or the worker sees the sleeper.
     #[test]
-    fn a_passing_thread_sees_the_work_of_the_leaving_one_or_is_seen() {
+    fn a_passing_thread_sees_the_work_of_the_leaving_one_or_is_seen_by_it() {
         loom::model(|| {
             let shared =
                 Arc::new((ProgressCell::new(()), AtomicUsize::new(0), AtomicUsize::new(0)));

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_of_turns_keeps_to_the_kernels() {
+    fn the_turn_clock_follows_the_kernel_clock() {
         let clock = Clock::start();
         let mut turns = TurnClock::start(&clock);
         let mut last_returned = Instant(0);
@@ -197,7 +197,7 @@ mod tests {
     proptest! {
         /// Ticks may stop, jump and go backwards, but time never goes backwards.
         #[test]
-        fn whatever_the_ticks_do_time_does_not_go_backwards(
+        fn time_never_goes_backwards_whatever_the_tick_counter_does(
             ticks in prop::collection::vec(any::<u64>(), 1..50),
             steady in prop::collection::vec(1_000..100_000_000_u64, 1..50),
         ) {

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_the_same_user_is_accepted_once() {
+    fn each_connection_of_the_same_user_is_accepted_once() {
         let listener = LocalListener::listen("ethernot-test-").unwrap();
         assert!(listener.accept().is_none());
         let _stream = UnixStream::connect_addr(&listener.address().unwrap()).unwrap();

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_is_called_often_has_its_descriptor_raised_once() {
+    fn repeated_notifications_signal_the_descriptor_once() {
         let (mut call, mut raised) = (Call::default(), 0);
         call.call(|| raised += 1);
         call.call(|| raised += 1);
@@ -166,7 +166,7 @@ mod model {
     }
 
     #[test]
-    fn a_sleeping_thread_has_seen_all_or_finds_its_descriptor_readable() {
+    fn a_sleeping_thread_has_seen_all_work_or_its_descriptor_is_readable() {
         loom::model(|| {
             let world = Arc::new(World {
                 cell: ProgressCell::new(0),

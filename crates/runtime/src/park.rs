@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_thread_is_woken_by_news_and_takes_itself_off() {
+    fn an_event_wakes_a_blocked_thread_which_removes_itself_from_the_list() {
         let waiters = Arc::new(Waiters::new());
         let status = StatusTable::new(1);
         let sleeper = Sleeper::new().expect("an eventfd");
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(waiters.blocked.load(Ordering::SeqCst), 0);
     }
     #[test]
-    fn a_thread_that_wakes_itself_on_watch_is_not_called_but_must_look() {
+    fn a_thread_on_watch_is_not_notified_by_itself_but_must_check() {
         let (waiters, status) = (Waiters::new(), StatusTable::new(1));
         let sleeper = Sleeper::new().expect("an eventfd");
         waiters.enlist(Interest::News, 0);
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_to_take_the_place_and_leaves_passes_it_on() {
+    fn a_chosen_watcher_that_leaves_hands_the_watch_over() {
         let waiters = Arc::new(Waiters::new());
         assert!(waiters.take_watch());
         let (enter, entered) = std::sync::mpsc::channel();

@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_before_the_sleep_is_not_lost_and_counts_once() {
+    fn notifications_before_the_sleep_wake_it_once() {
         let sleeper = Sleeper::new().expect("an eventfd");
         sleeper.call();
         sleeper.call();
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_was_set_for_an_earlier_sleep_ends_no_later_one() {
+    fn a_timer_of_an_earlier_sleep_does_not_end_a_later_one() {
         let (sleeper, clock) = (Sleeper::new().expect("an eventfd"), Clock::start());
         let sleep = |until| sleeper.sleep_until(&clock, until, &mut Others::none());
         let soon = clock.now().after_ns(2_000_000);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn entropy_differs() {
+    fn two_entropy_reads_differ() {
         assert_ne!(entropy::<16>().expect("entropy"), entropy().expect("entropy"));
     }
 }

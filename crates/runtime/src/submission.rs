@@ -455,7 +455,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_of_a_list_that_was_handed_over_serves_the_next() {
+    fn memory_of_a_submitted_list_is_reused_for_the_next() {
         let submissions = Submissions::new(4);
         let pieces = [Piece { length: 5, ..Piece::NOTHING }];
         let [one, none] = [&pieces[..], &[]].map(|it| PieceList::new(it).expect("a list"));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_set_again_only_for_an_earlier_time_or_after_it_has_expired() {
+    fn a_timer_is_set_again_only_for_an_earlier_time_or_after_it_expired() {
         let timer = Timer::new().expect("a descriptor");
         let set = |now, until| {
             assert!(timer.set(Instant(now), Instant(until)));

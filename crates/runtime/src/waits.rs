@@ -479,7 +479,7 @@ mod tests {
     /// Read requests for one word may arrive at the rate of a stream, but a peer waits for each
     /// answer. So the thread must read these requests at once, and not only after an interval.
     #[test]
-    fn requests_that_peers_wait_for_are_no_stream() {
+    fn requests_with_waiting_peers_are_not_moderated_as_a_stream() {
         let mut config = RuntimeConfig::from_entropy().expect("the kernel has entropy");
         config.progress_thread = false;
         let runtime = Runtime::start(config, Vec::new(), Box::new(|_event| {})).expect("it starts");
@@ -501,7 +501,7 @@ mod tests {
     /// While a thread of the application is on watch, the progress thread stays parked until that
     /// thread wakes it.
     #[test]
-    fn a_polling_thread_that_has_slept_on_the_links_hands_them_to_the_progress_thread() {
+    fn a_polling_thread_hands_the_links_to_the_progress_thread_after_its_sleep() {
         let mut config = RuntimeConfig::from_entropy().expect("the kernel has entropy");
         config.progress_thread = false;
         let runtime = Runtime::start(config, Vec::new(), Box::new(|_event| {})).expect("it starts");

@@ -35,7 +35,7 @@ fn sides() -> [Side; 3] {
 }
 
 #[test]
-fn a_descriptor_that_becomes_ready_ends_the_wait_and_says_for_what() {
+fn a_ready_descriptor_ends_the_wait_and_reports_its_events() {
     for side in sides() {
         for others in [2, 20] {
             let pairs: Vec<_> =
@@ -55,7 +55,7 @@ fn a_descriptor_that_becomes_ready_ends_the_wait_and_says_for_what() {
 }
 
 #[test]
-fn what_the_engine_brings_ends_the_wait_and_the_descriptors_are_left_alone() {
+fn an_engine_event_ends_the_wait_and_leaves_the_descriptors_unchanged() {
     for client in sides() {
         let server = Side::new(true);
         let connection = connect(&client, &server);
@@ -84,7 +84,7 @@ fn what_the_engine_brings_ends_the_wait_and_the_descriptors_are_left_alone() {
 }
 
 #[test]
-fn a_wait_without_time_looks_once_at_each_and_one_with_some_ends() {
+fn a_wait_with_a_zero_timeout_polls_once_and_any_other_times_out() {
     for side in sides() {
         let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
         let mut fds = [readable(&ours)];
@@ -105,7 +105,7 @@ fn a_wait_without_time_looks_once_at_each_and_one_with_some_ends() {
 /// One of the threads sleeps on the links and its descriptors. The others sleep only on their
 /// descriptors.
 #[test]
-fn each_thread_is_woken_for_what_is_raised_inside_the_engine_outside_of_it_and_by_its_descriptor() {
+fn each_thread_is_woken_by_signals_inside_and_outside_the_engine_and_by_its_descriptor() {
     const ROUNDS: u64 = 300;
     for side in sides() {
         let threads: Vec<_> = (0..4)
@@ -166,7 +166,7 @@ fn each_thread_is_woken_for_what_is_raised_inside_the_engine_outside_of_it_and_b
 /// One of the two threads sleeps on the links, and the other sleeps on a descriptor by which
 /// threads wake it. A signal must end both sleeps.
 #[test]
-fn a_signal_that_is_handled_ends_the_sleep() {
+fn a_handled_signal_ends_the_sleep() {
     handle(libc::SIGUSR1);
     let side = Arc::new(with_polling(Polling::NEVER, true));
     let threads: Vec<_> = (0..2)
@@ -190,7 +190,7 @@ fn a_signal_that_is_handled_ends_the_sleep() {
 }
 
 #[test]
-fn a_signal_that_only_the_wait_lets_through_ends_it_whether_it_sleeps_or_spins() {
+fn a_signal_unblocked_only_by_the_wait_ends_a_sleeping_or_spinning_wait() {
     handle(libc::SIGUSR2);
     for side in sides() {
         let mut set = MaybeUninit::uninit();

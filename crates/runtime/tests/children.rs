@@ -70,7 +70,7 @@ fn status_of(child: libc::pid_t) -> i32 {
 }
 
 #[test]
-fn a_child_opens_endpoints_of_its_own_whatever_the_parents_threads_are_at() {
+fn a_child_opens_its_own_endpoints_whatever_the_parents_threads_do() {
     let _alone = alone();
     let has_ended = AtomicBool::new(false);
     let side = Side::new(true);
@@ -93,7 +93,7 @@ fn a_child_opens_endpoints_of_its_own_whatever_the_parents_threads_are_at() {
 }
 
 #[test]
-fn a_child_does_not_keep_the_addresses_of_its_parents_links() {
+fn a_child_does_not_keep_the_addresses_of_its_parent_in_use() {
     let _alone = alone();
     let side = Side::new(false);
     // Also watch 100 descriptors that belong to no link.
@@ -164,7 +164,7 @@ impl Machine for Polite {
 }
 
 #[test]
-fn a_machine_has_the_time_to_notify_its_peers_that_the_process_ends() {
+fn a_machine_can_notify_its_peers_when_the_process_exits() {
     let _alone = alone();
     let (ours, theirs) = UnixStream::pair().expect("two sockets");
     let child = in_child(|| {
@@ -181,7 +181,7 @@ fn a_machine_has_the_time_to_notify_its_peers_that_the_process_ends() {
 }
 
 #[test]
-fn a_child_does_not_keep_what_a_machine_of_its_parent_watches() {
+fn a_child_does_not_keep_descriptors_watched_by_its_parent_open() {
     let _alone = alone();
     let (ours, theirs) = UnixStream::pair().expect("two sockets");
     let (wait, go) = UnixStream::pair().expect("two sockets");

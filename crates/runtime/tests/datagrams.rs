@@ -346,14 +346,14 @@ fn share_a_group(local: IpAddr, group: IpAddr) {
 
 //= protocol.md: datagram.6, datagram.8
 #[test]
-fn members_of_an_ip_group_get_what_is_sent_there() {
+fn members_of_an_ipv4_group_get_its_datagrams() {
     // Use a group that no other test uses.
     share_a_group(Ipv4Addr::LOCALHOST.into(), [239, 83, 2, 1].into());
 }
 
 //= protocol.md: datagram.8
 #[test]
-fn members_of_a_group_of_ipv6_get_what_is_sent_there() {
+fn members_of_an_ipv6_group_get_its_datagrams() {
     // Loopback has no route to IPv6 groups, but a pair of virtual interfaces has one.
     in_namespace(|| {
         let own = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 1);

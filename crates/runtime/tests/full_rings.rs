@@ -46,7 +46,7 @@ impl Process {
 
 /// The ring to a stopped process becomes full. The client must still serve all other processes.
 #[test]
-fn a_process_that_is_stopped_holds_up_no_other() {
+fn a_stopped_process_blocks_no_other() {
     let (client, stopped, other) = (Process::new(), Process::new(), Process::new());
     let to_stopped = connect(&client.side, &stopped.side);
     let to_other = connect(&client.side, &other.side);

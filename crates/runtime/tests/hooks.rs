@@ -65,7 +65,7 @@ impl Hooks for Noting {
 }
 
 #[test]
-fn queues_that_fired_are_reported_once_and_outside_of_the_engine() {
+fn fired_queues_are_reported_once_outside_the_engine() {
     let (server, _) = accepting();
     let domain = server.memory().allocate_domain();
     let itself = Arc::new(OnceLock::new());
@@ -116,7 +116,7 @@ impl Hooks for Reading {
 }
 
 #[test]
-fn descriptors_that_are_no_links_are_reported_by_the_thread_that_serves_the_links() {
+fn the_thread_that_serves_the_links_reports_other_descriptors() {
     for progress_thread in [true, false] {
         let (ours, theirs) = UnixStream::pair().expect("two sockets");
         let (read, awaited) = channel();
@@ -162,7 +162,7 @@ impl Hooks for DueHooks {
 }
 
 #[test]
-fn a_machine_that_wants_a_call_at_a_time_is_called_once_it_has_come() {
+fn a_machine_is_called_at_its_requested_time() {
     let (called, awaited) = channel();
     let due = Arc::new(Due { at_ns: AtomicU64::new(u64::MAX), called: Mutex::new(called) });
     let runtime = start_with(Box::new(DueHooks(Arc::clone(&due))), true);
@@ -208,7 +208,7 @@ impl Hooks for SharingHooks {
 }
 
 #[test]
-fn a_program_that_wants_to_know_is_notified_once_that_receives_run_low() {
+fn a_low_number_of_receives_is_reported_once() {
     let receives = Arc::new(SharedReceives::new(8));
     let (domain, below) = (OnceLock::new(), Mutex::default());
     let hooks = Arc::new(Sharing { domain, receives: Arc::clone(&receives), below });

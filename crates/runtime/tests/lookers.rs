@@ -24,7 +24,7 @@ impl Wake for Woken {
 const TURNS: u32 = 200_000;
 
 #[test]
-fn a_task_that_waits_for_peers_does_not_wake_while_nothing_comes() {
+fn a_task_waiting_for_peers_does_not_wake_without_traffic() {
     let client = Side::new(false);
     let woken = [(); 2].map(|()| Arc::new(Woken::default()));
     let wakers = woken.each_ref().map(|woken| Waker::from(Arc::clone(woken)));
@@ -41,7 +41,7 @@ fn a_task_that_waits_for_peers_does_not_wake_while_nothing_comes() {
 }
 
 #[test]
-fn a_task_that_waits_for_peers_wakes_when_something_has_come() {
+fn a_task_waiting_for_peers_wakes_when_frames_arrive() {
     let (client, server) = (Side::new(false), Side::new(false));
     let _connection = connect(&client, &server);
     let woken = Arc::new(Woken::default());

@@ -256,7 +256,7 @@ fn machines_of_two_runtimes_talk_while_both_are_polled() {
 }
 
 #[test]
-fn an_application_that_only_sleeps_is_woken() {
+fn a_sleeping_application_is_woken() {
     // Without a progress thread, the thread of the application sleeps on the links itself.
     for progress_thread in [true, false] {
         let (client, server) = (sleepy(progress_thread), sleepy(true));
@@ -305,7 +305,7 @@ fn hooked(progress_thread: bool) -> (Runtime, Receiver<Arc<CompletionQueue>>, Re
 }
 
 #[test]
-fn queues_of_a_machine_that_fired_are_reported() {
+fn fired_queues_of_a_machine_are_reported() {
     let ((client, fired, _), server) = (hooked(true), sleepy(true));
     let (ours, theirs) = streams();
     let queue = Arc::new(CompletionQueue::with_events(4));
@@ -320,7 +320,7 @@ fn queues_of_a_machine_that_fired_are_reported() {
 }
 
 #[test]
-fn a_time_that_a_call_has_set_is_kept_by_threads_that_sleep_without_descriptors() {
+fn threads_that_sleep_without_descriptors_honor_a_time_set_by_a_call() {
     let side = sleepy(true);
     let (machine, times) = Noting::new(None);
     let id = side.runtime.attach_machine(machine).expect("it is attached");
@@ -344,7 +344,7 @@ fn a_time_that_a_call_has_set_is_kept_by_threads_that_sleep_without_descriptors(
 }
 
 #[test]
-fn a_sleeping_thread_is_called_when_a_machine_wants_to_be_driven_earlier() {
+fn a_sleeping_thread_is_woken_when_a_machine_requests_an_earlier_call() {
     let side = sleepy(true);
     let (machine, times) = Noting::new(None);
     let asked_for = Arc::clone(&machine.asked_for);
@@ -357,7 +357,7 @@ fn a_sleeping_thread_is_called_when_a_machine_wants_to_be_driven_earlier() {
 }
 
 #[test]
-fn threads_that_wait_for_news_hear_of_a_machines() {
+fn threads_waiting_for_events_get_those_of_a_machine() {
     let side = sleepy(true);
     let (machine, _) = Noting::new(None);
     let id = side.runtime.attach_machine(machine).expect("it is attached");
@@ -381,7 +381,7 @@ fn threads_that_wait_for_news_hear_of_a_machines() {
 }
 
 #[test]
-fn a_machine_for_which_more_waits_is_driven_again_at_once() {
+fn a_machine_with_more_work_is_driven_again_at_once() {
     let side = Side::new(false);
     let (machine, _times) = Noting::new(None);
     let turns = Arc::clone(&machine.turns);
@@ -393,7 +393,7 @@ fn a_machine_for_which_more_waits_is_driven_again_at_once() {
 }
 
 #[test]
-fn machines_and_hooks_do_not_hear_what_others_watch_under_the_same_key() {
+fn machines_and_hooks_get_only_their_own_events_under_the_same_key() {
     let (runtime, _, hooks) = hooked(false);
     let pairs = [(); 3].map(|()| UnixStream::pair().expect("two sockets"));
     let mut heard = Vec::new();
@@ -420,7 +420,7 @@ fn machines_and_hooks_do_not_hear_what_others_watch_under_the_same_key() {
 }
 
 #[test]
-fn a_machine_is_detached_while_something_is_ready_and_hears_of_it_when_it_is_attached_again() {
+fn a_machine_detached_with_a_ready_descriptor_gets_its_event_when_reattached() {
     let side = Side::new(false);
     let (ours, theirs) = UnixStream::pair().expect("two sockets");
     let (machine, heard) = Noting::new(Some(ours));
@@ -456,7 +456,7 @@ fn a_machine_is_detached_while_something_is_ready_and_hears_of_it_when_it_is_att
 }
 
 #[test]
-fn an_endpoint_has_room_for_sixteen_machines() {
+fn an_endpoint_accepts_sixteen_machines() {
     let side = Side::new(false);
     let attach = || side.runtime.attach_machine(Noting::new(None).0);
     let attached: Vec<_> = (0..16).map(|_| attach().expect("there is room")).collect();

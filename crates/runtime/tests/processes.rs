@@ -22,7 +22,7 @@ fn count(folder: &str) -> usize {
 /// This is the only test in this file. Otherwise the descriptors that other tests open at the same
 /// time would be counted too.
 #[test]
-fn a_child_is_refused_and_nothing_is_left_behind() {
+fn a_child_is_refused_and_leaves_nothing_behind() {
     // The first runtime registers the fork handler and sets up everything else that stays open.
     drop(start(true));
     let before = [count("/proc/self/fd"), count("/proc/self/task")];

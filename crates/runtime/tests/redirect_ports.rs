@@ -37,7 +37,7 @@ fn in_a_slot(random: u16) -> (Side, u16) {
 
 //= protocol.md: moved.2, moved.3, slot.1
 #[test]
-fn a_process_behind_a_redirect_port_is_found_by_another() {
+fn another_process_connects_through_a_redirect_port() {
     let (server, slot) = in_a_slot(7);
     server.runtime.control(|engine, _, _| engine.listen(SERVICE)).expect("not forked");
     let number = QueuePairNumber::at(slot, 5).expect("a number");
@@ -54,7 +54,7 @@ fn a_process_behind_a_redirect_port_is_found_by_another() {
     );
 
     let mut client = Command::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", "the_other_process", "--nocapture"])
+        .args(["--exact", "connecting_process", "--nocapture"])
         .env(REDIRECT_PORT, redirect_port.to_string())
         .stdout(Stdio::null())
         .spawn()
@@ -94,7 +94,7 @@ fn a_process_behind_a_redirect_port_is_found_by_another() {
 
 /// The code of the other process. Does nothing when run as a normal test.
 #[test]
-fn the_other_process() {
+fn connecting_process() {
     let Ok(redirect_port) = std::env::var(REDIRECT_PORT) else { return };
     let redirect_port: SocketAddr = redirect_port.parse().expect("an address");
     let (client, _) = in_a_slot(7);
@@ -144,7 +144,7 @@ fn a_redirect_port_needs_an_address_of_this_host() {
 }
 
 #[test]
-fn the_keys_of_auxiliary_sockets_are_the_runtimes_own() {
+fn keys_reserved_for_auxiliary_sockets_are_refused() {
     let (side, _) = in_a_slot(11);
     let socket = UdpSocket::bind((LOCAL, 0)).expect("a socket on loopback");
     let watch = |key| side.runtime.watch_descriptor(socket.as_fd(), key, Readiness::READABLE);

@@ -16,7 +16,7 @@ const READS: u64 = 2000;
 /// Each read of a link is a system call. For a thread that sleeps, these calls are most of the cost
 /// of an operation, so it should make few of them.
 #[test]
-fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
+fn a_thread_that_sleeps_for_each_answer_makes_few_empty_link_reads() {
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
     config.polling = Polling::NEVER;
     config.progress_thread = false;
@@ -62,7 +62,7 @@ fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
     clippy::disallowed_methods,
     reason = "it waits until the progress thread has nothing to do"
 )]
-fn work_that_waits_for_its_doorbell_is_sent_by_a_thread_that_sleeps_at_once() {
+fn a_thread_that_goes_to_sleep_sends_work_deferred_by_its_doorbell() {
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
     config.polling = Polling::NEVER;
     let (client, server) = (Side::with(config), Side::new(true));

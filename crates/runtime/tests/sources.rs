@@ -168,7 +168,7 @@ impl Setting {
 }
 
 #[test]
-fn ten_thousand_posts_to_sixteen_connections_are_not_held_up_by_one_that_is_blocked() {
+fn one_blocked_connection_delays_no_posts_to_fifteen_others() {
     let setting = Setting::new();
     thread::scope(|scope| {
         for sources in setting.sources.chunks(4) {
@@ -212,7 +212,7 @@ fn ten_thousand_posts_while_another_thread_is_inside_the_engine_are_all_performe
 }
 
 #[test]
-fn what_was_deferred_goes_with_the_next_poll() {
+fn deferred_work_is_sent_with_the_next_poll() {
     let setting = Setting::new();
     let source = &setting.sources[1];
     // An operation is outstanding, so the source is never idle. When its doorbell rings, the work

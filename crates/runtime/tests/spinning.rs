@@ -23,7 +23,7 @@ const WRITES: u64 = 20_000;
 #[test]
 #[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints a figure"]
 #[expect(clippy::disallowed_methods, reason = "it measures")]
-fn writes_are_seen_by_a_thread_that_spins() {
+fn writes_are_seen_by_a_spinning_thread() {
     let (client, server) = (Side::new(false), Side::new(true));
     let connection = connect(&client, &server);
     let buffer = Buffer::new(64);

@@ -14,7 +14,7 @@ use semantics::{CompletionKind, CompletionQueue, Operation, OperationFlags, Post
 /// The completion queue of one connection is full, so 200 operations of this connection are held
 /// back. Operations of another connection must not wait for them.
 #[test]
-fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application_does_not_poll() {
+fn operations_keep_their_order_behind_a_connection_that_is_not_polled() {
     let (client, server) = (Side::new(false), Side::new(false));
     let target = target(&server);
     let unpolled = Arc::new(CompletionQueue::new(1));
@@ -49,7 +49,7 @@ fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application
 }
 
 #[test]
-fn a_receive_that_found_no_room_does_not_keep_operations_back() {
+fn a_receive_without_room_does_not_delay_operations() {
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
     config.progress_thread = false;
     config.engine.receives_max = 4;

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_comes_back_after_everything_else_whenever_it_was_held() {
+    fn the_tail_is_returned_last_whenever_it_was_held() {
         for (tail_first, grows) in [(false, false), (true, false), (true, true)] {
             let mut pool = if grows { OrderPool::growing(5) } else { OrderPool::new(5) };
             let bytes: Vec<u8> = (0..ORDER_BLOCK_BYTES * 4 + 5).map(|i| i as u8).collect();

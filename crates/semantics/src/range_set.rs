@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_one_range_too_many_and_keeps_what_it_has() {
+    fn a_full_range_set_refuses_a_new_range_and_keeps_its_ranges() {
         let mut set = RangeSet::default();
         for index in 0..RANGES_MAX as u32 {
             set.insert(index * 10, index * 10 + 1).unwrap();

@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_message_waits_for_a_receive_that_came_while_it_looked() {
+    fn a_message_does_not_wait_for_a_receive_posted_during_its_check() {
         let shared = SharedReceives::new(4);
         let (first, second) = (Owner::new(0, 1), Owner::new(1, 1));
         let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_has_at_least_one_place_and_not_more_than_there_may_be() {
+    fn a_queue_has_at_least_one_slot_and_refuses_receives_beyond_its_capacity() {
         assert_eq!(SharedReceives::new(0).capacity(), 1);
         let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
         let shared = SharedReceives::new(1);

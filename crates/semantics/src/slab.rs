@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_growing_slab_has_the_same_limit_and_no_memory_before() {
+    fn a_growing_slab_keeps_its_limit_and_allocates_nothing_in_advance() {
         let mut slab = Slab::growing(2);
         assert_eq!((slab.entries.capacity(), slab.room()), (0, 2));
         let first = slab.insert('a').unwrap();
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "freed twice")]
-    fn freeing_twice_is_noticed() {
+    fn freeing_twice_is_detected() {
         let mut slab = Slab::new(1);
         let index = slab.insert(()).unwrap();
         slab.remove(index);

@@ -31,7 +31,7 @@ fn post_all(shared: &SharedReceives, receive: Receive, ring: &mpsc::Sender<()>) 
 
 //= protocol.md: shared.3
 #[test]
-fn no_connection_waits_for_a_receive_that_another_thread_has_posted() {
+fn a_receive_posted_by_another_thread_wakes_the_waiting_connection() {
     let table = MemoryTable::new(TableLimits::default(), [3, 4]);
     let domain = table.allocate_domain();
     let region = table.register(domain, Buffer::new(64), Rights::LOCAL_WRITE).unwrap();

@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_reported_by_the_names_of_reasons() {
+    fn counters_are_reported_under_the_names_of_reasons() {
         let counters = Counters::new();
         assert!(counters.report().is_empty());
         counters.moved.fetch_add(2, Ordering::Relaxed);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undecided_at_the_end_stays_on_tcp() {
+    fn undecided_connections_count_as_left_to_tcp_when_they_close() {
         let counters = Counters::new();
         counters.undecided.fetch_add(3, Ordering::Relaxed);
         counters.decide(1);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_a_process_is_replaced_whole() {
+    fn the_file_of_a_process_is_replaced_atomically() {
         let folder = std::env::temp_dir().join(format!("ethernot-counters-{}", process::id()));
         fs::create_dir_all(&folder).unwrap();
         let mut report = Report { format: FORMAT.into(), pid: 7, moved: 1, ..Report::default() };

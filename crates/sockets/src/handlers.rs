@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deferred_signals_are_let_in_when_the_outermost_call_ends() {
+    fn deferred_signals_are_delivered_when_the_outermost_call_ends() {
         assert!(!is_inside());
         enter();
         enter();

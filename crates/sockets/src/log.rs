@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_ordered_by_how_much_is_said() {
+    fn levels_are_ordered_by_verbosity() {
         assert!(LogLevel::Off < LogLevel::Error && LogLevel::Info < LogLevel::Debug);
         assert_eq!("Debug".parse(), Ok(LogLevel::Debug));
         let message = "loud".parse::<LogLevel>().unwrap_err().to_string();

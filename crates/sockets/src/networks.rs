@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_has_its_own_loopback_and_no_address_of_a_document() {
+    fn this_host_has_loopback_and_no_documentation_addresses() {
         let loopback =
             of_interfaces().iter().any(|network| network.contains([127, 0, 0, 1].into()));
         if !loopback {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_is_ones_and_then_zeros() {
+    fn a_mask_has_ones_and_then_zeros() {
         assert_eq!(bits_of([255, 255, 240, 0].into()), Some(20));
         assert_eq!(bits_of([255, 0, 255, 0].into()), None);
         assert_eq!(bits_of("ffff:ffff::".parse().unwrap()), Some(32));

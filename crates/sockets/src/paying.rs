@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_says_when_connections_move() {
+    fn the_three_words_for_moving_are_parsed() {
         for (text, moving) in [
             ("always", Moving::Always),
             (" when-it-pays ", Moving::WhenItPays),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn only_memory_links_and_polling_are_gains() {
+    fn only_shared_memory_several_links_and_polling_count_as_gains() {
         let one_host = [("127.0.0.1", "127.0.0.2"), ("10.0.0.1", "10.0.0.1"), ("::1", "::1")];
         let two_hosts = [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")];
         let all = |pairs: &[(&str, &str)], gains: Gains| -> Vec<bool> {
@@ -283,7 +283,7 @@ mod tests {
 
     //= sockets-protocol.md: move.1
     #[test]
-    fn a_connection_pays_by_bytes_and_time_or_by_changes_of_direction() {
+    fn a_move_pays_off_after_bytes_and_time_or_after_changes_of_direction() {
         use Direction::{Received, Sent};
         const MS: u64 = 1_000_000;
         let request = [(Sent, 100), (Received, 300)];
@@ -305,7 +305,7 @@ mod tests {
 
     //= sockets-protocol.md: move.3
     #[test]
-    fn nothing_begins_while_the_kernel_works_on_a_call() {
+    fn no_move_begins_while_a_call_is_in_the_kernel() {
         let lasting = after(&[(Direction::Sent, LASTING_BYTES)]);
         let in_call = lasting.with_call().expect("the trial goes on");
         assert!(!begins(in_call, u64::MAX));
@@ -344,7 +344,7 @@ mod tests {
         /// lasted long enough. The counts of bytes and of changes of direction are correct up to
         /// their limits.
         #[test]
-        fn it_is_decided_once(steps in prop::collection::vec(step(), 0..400)) {
+        fn a_move_is_decided_once(steps in prop::collection::vec(step(), 0..400)) {
             let (mut trial, mut calls, mut decisions) = (Trial::default(), 0_u32, 0);
             let (mut bytes, mut changes, mut last) = (0_u64, 0_u64, None);
             for step in steps {

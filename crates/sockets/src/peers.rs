@@ -164,7 +164,7 @@ mod tests {
 
     //= sockets-protocol.md: move.4
     #[test]
-    fn a_silent_peer_is_asked_once_a_minute() {
+    fn a_silent_peer_gets_one_offer_a_minute() {
         let (mut peers, mut asked) = (Peers::default(), 0);
         for second in 0..600 {
             if peers.may_ask(at(second), service(1, 80)) {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_answers_is_asked_at_once_again_and_others_beside_it_too() {
+    fn an_answering_peer_gets_new_offers_at_once_and_so_do_others_on_its_host() {
         let mut peers = Peers::default();
         peers.on_silent(at(0), service(1, 80));
         assert!(!peers.may_ask(at(59), service(1, 80)));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_whose_connections_end_before_an_answer_is_silent_in_the_end() {
+    fn a_peer_whose_connections_end_unanswered_becomes_silent() {
         let mut peers = Peers::default();
         for _ in 1..UNANSWERED_MAX {
             peers.on_unanswered(at(1), service(1, 80), Duration::ZERO);
@@ -214,7 +214,7 @@ mod tests {
 
     //= sockets-protocol.md: move.2
     #[test]
-    fn a_connection_is_expected_to_last_as_the_two_before() {
+    fn a_connection_is_expected_to_last_if_the_previous_two_did() {
         let mut peers = Peers::default();
         peers.on_short(at(0), service(1, 80));
         assert!(peers.known.is_empty(), "a short connection used an entry of the table");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_makes_room() {
+    fn the_least_recently_used_entry_is_evicted() {
         let mut peers = Peers::default();
         for host in 0..PEERS_MAX as u16 {
             peers.on_silent(at(u64::from(host)), service(host, 80));
@@ -249,7 +249,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_bounded(events in prop::collection::vec((0..6_u8, 0..3000_u16, 0..100_u64), 0..4000)) {
+        fn the_peer_table_is_bounded(
+            events in prop::collection::vec((0..6_u8, 0..3000_u16, 0..100_u64), 0..4000),
+        ) {
             let (mut peers, mut now) = (Peers::default(), Duration::ZERO);
             for (event, host, ms) in events {
                 now += Duration::from_millis(ms);

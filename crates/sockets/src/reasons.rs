@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_is_in_the_list_at_the_place_of_its_number() {
+    fn every_reason_has_its_number_as_its_list_position() {
         for (number, reason) in (0..).zip(Reason::ALL) {
             assert_eq!(reason.number(), number);
             assert_eq!(Reason::from_number(number), Some(reason));

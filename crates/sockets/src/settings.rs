@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variable_is_read_and_an_empty_one_says_nothing() {
+    fn every_variable_is_read_and_an_empty_one_is_ignored() {
         let settings = read(&[
             (NETWORKS, "10.0.0.0/8"),
             (EXCEPT_PORTS, "22"),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_networks_decide_where_no_rule_does() {
+    fn ports_and_networks_decide_if_no_rule_matches() {
         let ports = (EXCEPT_PORTS, "22,8000-8099");
         let settings = read(&[(NETWORKS, "10.0.0.0/8"), ports, (MOVE, "always")]).unwrap();
         assert_eq!(connecting(&settings, "10.1.1.1:80"), Choice::Edge);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_refused_with_variable_value_and_remedy() {
+    fn invalid_settings_are_refused_with_variable_value_and_remedy() {
         for (variable, value, remedy) in [
             (NETWORKS, "10.0.0.0/33", "10.0.0.0/8"),
             (EXCEPT_PORTS, "ssh", "22,8000-8099"),
@@ -386,13 +386,13 @@ mod tests {
     }
 
     #[test]
-    fn with_wrong_settings_nothing_moves() {
+    fn no_connection_moves_with_wrong_settings() {
         let choice = connecting(&Settings::off(), "127.0.0.1:80");
         assert_eq!(choice, Choice::Tcp(Reason::Settings));
     }
 
     #[test]
-    fn what_gains_nothing_stays_on_tcp() {
+    fn a_connection_without_a_gain_stays_on_tcp() {
         const HERE: &str = "10.0.0.1:80";
         const THERE: &str = "10.0.0.2:80";
         let links = (LINKS, "udp:127.0.0.1:0,udp:127.0.0.2:0");

@@ -380,7 +380,7 @@ pub(crate) mod tests {
 
     //= sockets-protocol.md: message.3
     #[test]
-    fn a_ring_that_none_may_be_is_refused() {
+    fn an_invalid_ring_location_is_refused() {
         let end = |bytes, address| StreamEnd {
             number: StreamNumber(1),
             marker: SwitchMarker([7; 16]),
@@ -398,7 +398,7 @@ pub(crate) mod tests {
 
     //= sockets-protocol.md: version.1, group.2
     #[test]
-    fn a_greeting_of_another_version_is_known_as_such() {
+    fn a_greeting_of_another_version_is_recognized() {
         let mut bytes = encode_greeting(Incarnation(5));
         assert_eq!(decode_greeting(&bytes), Ok(Incarnation(5)));
         bytes[4] = 9;
@@ -422,7 +422,7 @@ pub(crate) mod tests {
 
         //= sockets-protocol.md: message.2
         #[test]
-        fn a_message_cut_short_or_with_more_behind_is_none(message in message(), cut in 0..45_usize) {
+        fn a_truncated_or_overlong_message_is_refused(message in message(), cut in 0..45_usize) {
             let mut bytes = encoded(&message);
             bytes.push(0);
             prop_assert_eq!(Message::decode(&bytes), Err(Malformed::Length(bytes.len())));

@@ -447,7 +447,7 @@ const MARKERS: [SwitchMarker; 2] =
     [SwitchMarker(*b"0000000000000001"), SwitchMarker(*b"0000000000000002")];
 
 #[test]
-fn bytes_by_tcp_come_before_those_of_the_ring() {
+fn bytes_from_tcp_come_before_those_from_the_ring() {
     let world = World::new();
     let mut expected = Vec::new();
     for step in 0..=MOVE_STEPS {
@@ -488,7 +488,7 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
 
 //= sockets-protocol.md: join.3
 #[test]
-fn a_program_goes_on_by_tcp_when_the_marker_was_given_up() {
+fn a_program_continues_on_tcp_after_the_marker_was_abandoned() {
     let (world, first) = World::with_waiting_marker();
     let later = Instant(0).after_ns(ANSWER_WITHIN_NS / 2);
     let waits = Event::MarkerWaits { has_begun: false };
@@ -501,7 +501,7 @@ fn a_program_goes_on_by_tcp_when_the_marker_was_given_up() {
 }
 
 #[test]
-fn the_end_comes_after_the_bytes_and_the_other_way_stays_open() {
+fn the_end_follows_the_bytes_and_the_other_direction_stays_open() {
     let world = World::moved();
     assert_eq!(world.send(0, b"question"), Ok(8));
     let shut = |connection: &Connection, fd: BorrowedFd<'_>| {
@@ -522,7 +522,7 @@ fn the_end_comes_after_the_bytes_and_the_other_way_stays_open() {
 }
 
 #[test]
-fn after_a_reset_what_has_come_is_read_and_then_the_error_once() {
+fn after_a_reset_received_bytes_are_read_and_then_the_error_once() {
     let world = World::moved();
     assert_eq!(world.send(0, b"unread"), Ok(6));
     assert_eq!(world.send(1, b"last"), Ok(4));
@@ -540,7 +540,7 @@ fn after_a_reset_what_has_come_is_read_and_then_the_error_once() {
 }
 
 #[test]
-fn rings_go_to_another_stream_when_no_call_is_inside() {
+fn rings_are_reused_only_when_no_call_uses_them() {
     let world = World::moved();
     assert_eq!(world.send(1, b"unread"), Ok(6));
     world.network.carry();
@@ -586,7 +586,7 @@ fn a_write_to_a_closed_connection_is_reset() {
 }
 
 #[test]
-fn the_death_of_the_peer_is_noticed_by_tcp() {
+fn tcp_detects_the_death_of_the_peer() {
     let mut world = World::moved();
     assert_eq!(world.send(1, b"last"), Ok(4));
     world.network.carry();
@@ -603,7 +603,7 @@ fn the_death_of_the_peer_is_noticed_by_tcp() {
 }
 
 #[test]
-fn what_was_held_back_as_a_marker_is_shown_when_the_connection_is_left() {
+fn bytes_held_back_as_a_marker_are_readable_after_the_connection_is_left_to_tcp() {
     let world = World::new();
     assert!(world.move_on(0));
     assert_eq!(world.send(1, &MARKERS[0].0[..3]), Ok(3));
@@ -615,7 +615,7 @@ fn what_was_held_back_as_a_marker_is_shown_when_the_connection_is_left() {
 /// Bytes that may begin a marker stay in a buffer of the kernel. The kernel must still accept later
 /// bytes.
 #[test]
-fn bytes_come_behind_those_that_may_be_the_marker() {
+fn bytes_follow_those_that_may_be_the_marker() {
     const SENT: usize = 1 << 20;
     let held = SwitchMarker::BYTES - 1;
     for round in 0..40 {
@@ -639,7 +639,7 @@ fn bytes_come_behind_those_that_may_be_the_marker() {
 /// A program that polls and reads a few bytes each time must receive all bytes, although bytes that
 /// may be the switch marker stay in the kernel.
 #[test]
-fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
+fn bytes_follow_those_that_may_be_the_marker_for_a_polling_program() {
     const SENT: usize = 8 << 20;
     for read_length in [8192, 100_000, 300_000, 1 << 20] {
         let world = World::new();
@@ -665,7 +665,7 @@ fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
 
 /// After a short read, a program with edge-triggered epoll expects an event for the next bytes.
 #[test]
-fn a_read_that_takes_bytes_out_of_tcp_is_an_edge() {
+fn a_read_that_takes_bytes_from_tcp_raises_an_edge() {
     let world = World::new();
     assert!(world.move_on(0) && world.move_on(1));
     let events = world.ends[1].call(|connection, fd| {
@@ -686,7 +686,7 @@ fn a_read_that_takes_bytes_out_of_tcp_is_an_edge() {
 }
 
 #[test]
-fn a_connection_that_is_closed_either_begins_to_move_or_is_left() {
+fn a_closing_connection_either_begins_to_move_or_is_left_to_tcp() {
     for _ in 0..500 {
         let world = World::new();
         let start = std::sync::Barrier::new(2);
@@ -704,7 +704,7 @@ fn a_connection_that_is_closed_either_begins_to_move_or_is_left() {
 }
 
 #[test]
-fn the_end_of_a_process_after_that_of_its_connection_is_no_reset() {
+fn a_process_that_ends_after_its_connection_causes_no_reset() {
     for is_seen_by_tcp in [false, true] {
         let world = World::moved();
         assert_eq!(world.send(1, b"last"), Ok(4));
@@ -743,7 +743,7 @@ fn a_read_does_not_see_the_end_of_tcp() {
 }
 
 #[test]
-fn a_connection_that_is_closed_while_it_moves_ends_in_order() {
+fn a_connection_closed_during_its_move_ends_in_order() {
     for index in 0..2 {
         let world = World::new();
         assert_eq!(world.send(0, b"zero"), Ok(4));
@@ -805,7 +805,7 @@ fn another_process_reads_and_writes_the_descriptor_of_a_relayed_connection() {
 }
 
 #[test]
-fn a_call_that_waits_gets_all_it_asked_for() {
+fn a_blocking_read_returns_all_requested_bytes() {
     let world = World::moved();
     let long: Vec<u8> = (0..5 * RING).map(|at| (at % 253) as u8).collect();
     let mut read = Vec::new();
@@ -826,7 +826,7 @@ fn a_call_that_waits_gets_all_it_asked_for() {
 /// A thread within a call notices that the connection was left to TCP. The thread must continue to
 /// wait for TCP.
 #[test]
-fn a_call_waits_for_tcp_on_a_connection_that_was_left() {
+fn a_call_continues_to_wait_for_tcp_on_a_connection_left_to_tcp() {
     let world = World::new();
     world.ends[0].connection.leave(Reason::NoOffer);
     let received = world.ends[0].call(|connection, fd| {
@@ -894,7 +894,7 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(300))]
     #[test]
-    fn bytes_come_once_and_in_order_however_a_connection_moves(steps in steps()) {
+    fn bytes_arrive_once_in_order_however_a_connection_moves(steps in steps()) {
         let world = World::new();
         let (mut moved, mut written, mut read) = (0, [0_usize; 2], [0_usize; 2]);
         let mut is_shut = [false; 2];
@@ -955,7 +955,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn an_end_that_was_deferred_while_the_connection_moved_comes() {
+fn an_end_deferred_during_the_move_is_delivered() {
     let world = World::new();
     let shut = |connection: &Connection, fd: BorrowedFd<'_>| {
         connection.shutdown(fd, std::net::Shutdown::Write)

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_done_is_reported_with_the_command() {
+    fn a_failed_change_is_reported_with_its_command() {
         let commands = "link set nowhere up\n";
         let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], commands, QUESTION) else {
             eprintln!("skipped: the command `ip` is not installed");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lever_is_pulled_once() {
+    fn a_lever_acts_once() {
         let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], "", QUESTION) else {
             eprintln!("skipped: the command `ip` is not installed");
             return;

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_ours_have_a_maker() {
+    fn only_our_namespace_names_contain_a_process_id() {
         assert_eq!(maker("ethernot-bench-12-345-0-client"), Some((12, 345)));
         assert_eq!(maker("ethernot-bench-12-345-0-switch2"), Some((12, 345)));
         assert_eq!(maker("ethernot-bench-12-345-0-host16"), Some((12, 345)));

@@ -258,7 +258,7 @@ mod tests {
     use crate::namespace::{NAMESPACE_DIRECTORY, are_possible};
 
     #[test]
-    fn impossible_layouts_are_refused_before_anything_is_made() {
+    fn impossible_layouts_are_refused_before_anything_is_created() {
         assert!(matches!(NamespacePair::create(0, 1500), Err(NamespaceError::Links { links: 0 })));
         assert!(matches!(NamespacePair::create(17, 1500), Err(NamespaceError::Links { .. })));
         assert!(matches!(NamespacePair::create(1, 10), Err(NamespaceError::Mtu { mtu: 10 })));

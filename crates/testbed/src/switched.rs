@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_to_be_lost_match_no_filter() {
+    fn frames_to_be_dropped_match_no_filter() {
         let all = LinkShape::of_rate(1).forwarding("a", "b").join(" ");
         assert_eq!(
             all,

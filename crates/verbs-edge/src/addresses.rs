@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_that_leaves_the_host_is_one_of_the_device() {
+    fn every_address_that_leads_off_the_host_belongs_to_the_device() {
         let all = ["10.0.0.1", "10.0.0.2", "2001:db8::1", "10.0.3.1"];
         assert_eq!(ips("", &host()).unwrap(), all);
         assert_eq!(ips("", &host()[..1]).unwrap(), ["127.0.0.1"]);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_what_there_is() {
+    fn named_addresses_and_interfaces_resolve_and_wrong_ones_are_refused() {
         assert_eq!(ips("udp:127.0.0.1", &host()).unwrap(), ["127.0.0.1"]);
         assert_eq!(
             ips("eth3,udp:10.0.3.1,udp:eth0,shm", &host()).unwrap()[..2],
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_down_when_its_own_interfaces_are_whatever_else_there_is() {
+    fn a_port_is_down_if_its_own_interfaces_are_whatever_the_others_do() {
         let places = Places::of(&[], &host()[..2]).unwrap();
         let state = |host: &[Interface]| places.now(host).port().state;
         assert_eq!(state(&host()), PortState::Active);

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_pairs_without_a_peer_are_not_asked_for_work_in_each_turn() {
+    fn queue_pairs_without_a_peer_are_not_polled_in_each_turn() {
         let edge = loopback();
         let context = Device::new(Arc::clone(&edge) as Arc<dyn Provider>).open().expect("it opens");
         let queue = context.create_completion_queue(64, None).expect("a queue");
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_inside_the_engine_is_an_event_and_an_error_and_no_more() {
+    fn a_panic_inside_the_engine_becomes_an_event_and_an_error() {
         let edge = loopback();
         let context = Device::new(Arc::clone(&edge) as Arc<dyn Provider>).open().expect("it opens");
         let queue = context.create_completion_queue(16, None).expect("a queue");

@@ -169,7 +169,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_or_refused(
+        fn any_bytes_are_decoded_or_refused(
             bytes in proptest::collection::vec(any::<u8>(), 0..100),
             greeting in greeting(),
             at in 0..GREETING_BYTES,
@@ -183,7 +183,7 @@ mod tests {
 
         //= protocol.md: verbs.1
         #[test]
-        fn what_is_no_number_or_no_greeting_is_refused(greeting in greeting(), at in 0..4_usize) {
+        fn invalid_numbers_and_greetings_are_refused(greeting in greeting(), at in 0..4_usize) {
             for (at, value) in [(at, 0), (4, 2), (5, 2), (6, 32), (15, 1), (19, 1), (23, 1), (27, 1)] {
                 let mut changed = greeting.encode();
                 changed[at] = value;

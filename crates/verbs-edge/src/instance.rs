@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_the_process_may_be_part_of_the_name_of_a_capture() {
+    fn a_capture_name_may_contain_the_process_id() {
         let name = |path: &str| capture_path(Path::new(path)).display().to_string();
         assert_eq!(name("/tmp/a.pcapng"), "/tmp/a.pcapng");
         assert_eq!(name("a%p"), format!("a{}", std::process::id()));

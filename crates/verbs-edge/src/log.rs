@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_has_everything_with_the_number_of_the_process() {
+    fn a_trace_logs_every_event_with_the_process_id() {
         let path = std::env::temp_dir().join(format!("ethernot-trace-{}", process::id()));
         let settings =
             Settings { trace: Some(path.clone()), log: LogLevel::Off, ..Settings::default() };

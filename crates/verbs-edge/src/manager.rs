@@ -953,7 +953,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_all_addresses_has_a_redirect_port_at_each_and_at_that_of_the_host_itself() {
+    fn a_wildcard_port_has_a_redirect_port_at_each_address_and_at_loopback() {
         let links = sockets(&["10.0.0.1:61440", "[fd00::1]:61440"]);
         let ips = |at: &str| -> Vec<String> {
             redirect_ips(at.parse().unwrap(), &links, true)
@@ -982,7 +982,7 @@ mod tests {
 
     //= protocol.md: cm.2
     #[test]
-    fn the_end_of_a_connection_means_what_its_phase_says() {
+    fn the_event_for_an_ended_connection_depends_on_its_phase() {
         let over = |phase, reason| over_of(phase, reason, &[]);
         let asked = Phase::Asked(Instant(1));
         let refused = |reason| Over::Refused(Refusal::of(reason));

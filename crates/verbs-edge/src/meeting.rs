@@ -160,7 +160,7 @@ mod tests {
 
     //= protocol.md: verbs.2
     #[test]
-    fn of_two_ends_one_asks_first() {
+    fn one_of_two_ends_sends_the_first_request() {
         for (one, other) in [(place(5, B), place(6, A)), (place(5, A), place(5, B))] {
             assert!(expected(one, other).asks_first());
             assert!(!expected(other, one).asks_first());
@@ -220,7 +220,7 @@ mod tests {
 
     //= protocol.md: verbs.4
     #[test]
-    fn of_requests_that_cross_one_is_accepted() {
+    fn one_of_two_crossing_requests_is_accepted() {
         let (a, b) = (place(5, A), place(6, B));
         let (at_a, at_b) = (expected(a, b), expected(b, a));
         let [from_a, from_b] = [A, B].map(|ip| Some(ip.parse().unwrap()));

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_of_a_slot_is_given_out_once_and_again_when_it_is_back() {
+    fn every_queue_pair_number_of_a_slot_is_allocated_once_until_released() {
         let mut numbers = Numbers::new(0xfff, 4000);
         let all: HashSet<u32> = std::iter::from_fn(|| numbers.reserve()).collect();
         assert_eq!(all.len(), 4095, "0xffffff is that of groups");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_rests_before_it_is_used_again() {
+    fn a_released_number_is_not_reused_immediately() {
         let mut numbers = Numbers::new(7, 9);
         let first = numbers.reserve().unwrap();
         numbers.release(first);

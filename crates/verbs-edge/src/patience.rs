@@ -145,7 +145,7 @@ mod tests {
     const LENIENT: Strictness = Strictness::Lenient;
 
     #[test]
-    fn a_strict_device_waits_as_long_as_the_program_asks_for() {
+    fn a_strict_device_waits_for_the_requested_time() {
         let attributes =
             |timeout, retries| QueuePairAttributes { timeout, retries, ..Default::default() };
         let strict_ns = |timeout, retries| {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_all_attempts_together_within_bounds() {
+    fn the_silence_budget_covers_all_retries_within_bounds() {
         let attributes =
             |timeout, retries| QueuePairAttributes { timeout, retries, ..Default::default() };
         assert_eq!(silence_ns(RELIABLE, &attributes(20, 1), LENIENT), 2 * (4096 << 20));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_a_peer_leaves_behind_is_missed_after_all_attempts_within_bounds() {
+    fn work_abandoned_by_a_peer_fails_after_all_retries_within_bounds() {
         let attributes =
             |timeout, retries| QueuePairAttributes { timeout, retries, ..Default::default() };
         assert_eq!(parting_ns(&attributes(14, 7)), 8 * (4096 << 14));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn seven_retries_wait_for_a_receive_for_ever() {
+    fn seven_receiver_not_ready_retries_mean_no_limit() {
         let attributes =
             |not_ready_retries| QueuePairAttributes { not_ready_retries, ..Default::default() };
         assert_eq!(not_ready_ns(&attributes(7), 12, LENIENT), None);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn each_device_has_its_links_or_all_have_the_same() {
+    fn devices_have_their_own_links_or_share_one_list() {
         let devices = |names: &str, links: &str| {
             let settings = read(&[(DEVICE, names), (LINKS, links)]).expect("it means something");
             let first = DeviceSettings { name: settings.device, links: settings.links };
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_refused_with_the_name_of_its_variable() {
+    fn invalid_settings_are_refused_with_the_name_of_the_variable() {
         for (variable, value) in [
             (LINKS, "udp:::::"),
             (DEVICE, "a/b"),

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_larger_than_a_socket_takes_arrives_whole() {
+    fn a_report_larger_than_the_socket_buffer_arrives_completely() {
         let statistics = listening();
         let queue_pairs = (0..4096)
             .map(|number| QueuePairReport { number, service: "RC".into(), ..Default::default() })
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn no_question_costs_nothing_and_many_are_turned_away() {
+    fn excess_statistics_requests_are_refused() {
         let statistics = listening();
         statistics.answer(|| unreachable!("no process asks"));
         statistics.writing.store(WRITING_MAX, Ordering::Relaxed);

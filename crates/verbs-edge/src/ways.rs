@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_and_a_gid_lead_somewhere_by_an_address_of_the_same_family() {
+    fn a_queue_pair_number_and_a_gid_resolve_to_a_route_of_the_same_family() {
         let number = QueuePairNumber::new(0x12_3456).unwrap();
         let to = |index, ip| ways().to(index, gid(ip), number).unwrap();
         let peer = |text: &str| PeerAddr::from(text.parse::<SocketAddr>().unwrap());
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_joined_once_by_each_interface() {
+    fn each_interface_joins_a_multicast_group_once() {
         let links = |ip: &str| ways().links_to_group(ip.parse().unwrap());
         assert_eq!(links("239.1.2.3"), [LinkId(0), LinkId(3)]);
         assert_eq!(links("ff0e::1"), [LinkId(2)]);

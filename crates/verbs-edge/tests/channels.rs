@@ -112,7 +112,7 @@ impl Sleeper {
 const ROUNDS: u32 = 100;
 
 #[test]
-fn threads_that_sleep_in_the_call_answer_each_other() {
+fn threads_sleeping_in_the_call_answer_each_other() {
     let [one, other] = Sleeper::pair();
     thread::scope(|scope| {
         scope.spawn(|| one.exchange(true, Sleeper::sleep_in_call));
@@ -121,7 +121,7 @@ fn threads_that_sleep_in_the_call_answer_each_other() {
 }
 
 #[test]
-fn threads_that_sleep_on_the_descriptor_answer_each_other() {
+fn threads_sleeping_on_the_descriptor_answer_each_other() {
     let [one, other] = Sleeper::pair();
     for sleeper in [&one, &other] {
         fcntl(sleeper.channel.descriptor(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a flag");
@@ -133,7 +133,7 @@ fn threads_that_sleep_on_the_descriptor_answer_each_other() {
 }
 
 #[test]
-fn a_thread_that_sleeps_is_woken_when_another_has_its_work_flushed() {
+fn a_sleeping_thread_is_woken_when_another_thread_flushes_its_work() {
     let [one, _other] = Sleeper::pair();
     one.end.receive(1, &[]);
     thread::scope(|scope| {
@@ -145,7 +145,7 @@ fn a_thread_that_sleeps_is_woken_when_another_has_its_work_flushed() {
 }
 
 #[test]
-fn a_thread_that_sleeps_is_woken_by_what_no_peer_has_to_do_with() {
+fn a_sleeping_thread_is_woken_by_local_events() {
     let [one, _other] = Sleeper::pair();
     one.end.go(QueuePairState::Error);
     thread::scope(|scope| {

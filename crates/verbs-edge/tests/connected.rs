@@ -7,7 +7,7 @@ use ends::{Program, loopback, pair};
 use verbs::{CompletionOpcode, CompletionStatus, SendOpcode};
 
 #[test]
-fn writes_sends_and_reads_go_between_two_programs() {
+fn writes_sends_and_reads_work_between_two_programs() {
     let [(here, one), (there, other)] = pair();
     here.buffer.write(0, b"written by the peer!");
     let key = there.region.key();
@@ -36,7 +36,7 @@ fn writes_sends_and_reads_go_between_two_programs() {
 }
 
 #[test]
-fn a_queue_pair_is_connected_to_itself() {
+fn a_queue_pair_connects_to_itself() {
     let program = Program::new(&loopback());
     let end = program.end(5);
     end.connect(end.name());

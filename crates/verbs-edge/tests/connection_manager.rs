@@ -114,7 +114,7 @@ fn a_process_connects_to_itself() {
 }
 
 #[test]
-fn asking_where_there_is_no_listener_fails() {
+fn connecting_without_a_listener_fails() {
     let [client, server] = [(); 2].map(|()| Process::new());
     // At this port, no id listens.
     let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
@@ -132,7 +132,7 @@ fn asking_where_there_is_no_listener_fails() {
 }
 
 #[test]
-fn a_refusal_says_why() {
+fn a_rejection_carries_its_reason() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let (_listener, to) = server.listener();
     let (asks, _end) = client.resolved(to);
@@ -144,7 +144,7 @@ fn a_refusal_says_why() {
 }
 
 #[test]
-fn a_request_has_ended_when_the_requester_gives_it_up() {
+fn a_request_ends_when_the_requester_abandons_it() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let (_listener, to) = server.listener();
     let (asks, _end) = client.resolved(to);
@@ -162,7 +162,7 @@ fn a_request_has_ended_when_the_requester_gives_it_up() {
 }
 
 #[test]
-fn a_port_is_claimed_for_as_long_as_somebody_listens() {
+fn a_port_is_claimed_while_a_listener_uses_it() {
     let server = Process::new();
     let (listener, at) = server.listener();
     assert!(UdpSocket::bind(at).is_err());
@@ -173,7 +173,7 @@ fn a_port_is_claimed_for_as_long_as_somebody_listens() {
 }
 
 #[test]
-fn connections_that_came_and_went_leave_nothing_behind() {
+fn closed_connections_leak_nothing() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let (_listener, to) = server.listener();
     let descriptors = || std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
@@ -191,7 +191,7 @@ fn connections_that_came_and_went_leave_nothing_behind() {
 
 //= protocol.md: cm.3, cm.4
 #[test]
-fn a_request_a_moment_before_the_listener_is_heard() {
+fn a_request_shortly_before_the_listener_opens_is_accepted() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let at = port.expect("a port");
@@ -224,7 +224,7 @@ fn queue_pairs_take_over_the_connection_that_carried_the_request() {
 
 //= protocol.md: cm.5
 #[test]
-fn a_queue_pair_that_is_made_after_the_request_meets_its_peer_by_itself() {
+fn a_queue_pair_created_after_the_request_finds_its_peer() {
     let ((client, path), server) = (captured("later"), Process::new());
     let (_listener, to) = server.listener();
     let asks = client.bare(to);
@@ -244,7 +244,7 @@ fn a_queue_pair_that_is_made_after_the_request_meets_its_peer_by_itself() {
 
 //= protocol.md: cm.5
 #[test]
-fn a_queue_pair_that_a_program_connects_meets_its_peer_by_itself() {
+fn a_queue_pair_connected_by_the_program_finds_its_peer() {
     let ((client, path), server) = (captured("external"), Process::new());
     let (_listener, to) = server.listener();
     let (asks, here) = client.resolved(to);
@@ -268,7 +268,7 @@ fn a_queue_pair_that_a_program_connects_meets_its_peer_by_itself() {
 }
 
 #[test]
-fn a_queue_pair_takes_over_in_a_domain_of_its_own() {
+fn a_queue_pair_takes_over_a_connection_in_its_own_domain() {
     let [client, mut server] = [(); 2].map(|()| Process::new());
     let (_listener, to) = server.listener();
     let (asks, here) = client.resolved(to);
@@ -283,7 +283,7 @@ fn a_queue_pair_takes_over_in_a_domain_of_its_own() {
 }
 
 #[test]
-fn a_program_with_flushed_work_gets_the_end_when_it_disconnects() {
+fn disconnecting_after_flushed_work_reports_the_end() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let (_listener, to) = server.listener();
     let [(asks, here), (_asked, _there)] = connect(&client, &server, to);
@@ -299,7 +299,7 @@ fn a_program_with_flushed_work_gets_the_end_when_it_disconnects() {
 }
 
 #[test]
-fn a_peer_that_has_gone_before_its_answer_is_taken_is_missed() {
+fn a_peer_that_exits_before_its_answer_is_processed_is_reported() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let (_listener, to) = server.listener();
     let (asks, here) = client.resolved(to);
@@ -319,8 +319,8 @@ fn a_peer_that_has_gone_before_its_answer_is_taken_is_missed() {
 }
 
 #[test]
-fn work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_reported() {
-    let name = "work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_reported";
+fn work_for_a_killed_peer_fails_only_after_the_disconnect_event() {
+    let name = "work_for_a_killed_peer_fails_only_after_the_disconnect_event";
     if copy::argument().is_some() {
         let server = Process::new();
         let (_listener, to) = server.listener();

@@ -87,7 +87,7 @@ fn two_programs() -> [Program; 2] {
 }
 
 #[test]
-fn a_datagram_comes_with_its_sender_its_immediate_and_a_route_header() {
+fn a_datagram_arrives_with_its_sender_immediate_and_route_header() {
     let programs = two_programs();
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
@@ -119,7 +119,7 @@ fn a_datagram_comes_with_its_sender_its_immediate_and_a_route_header() {
 }
 
 #[test]
-fn datagrams_of_all_sizes_and_by_value_come_within_a_program_and_to_oneself() {
+fn datagrams_of_all_sizes_and_inline_ones_arrive_within_a_program_and_at_their_sender() {
     let program = Program::new(&loopback());
     let [one, other] = [0, 1].map(|_| end(&program));
     let pattern: Vec<u8> = (0..4096_u32).map(|at| (at * 7 + at / 251) as u8).collect();
@@ -150,7 +150,7 @@ fn datagrams_of_all_sizes_and_by_value_come_within_a_program_and_to_oneself() {
 
 //= protocol.md: datagram.3, datagram.4
 #[test]
-fn what_no_queue_pair_wants_is_lost_and_its_sender_completes() {
+fn a_datagram_without_a_receiver_is_lost_and_its_send_completes() {
     let programs = two_programs();
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
@@ -179,7 +179,7 @@ fn what_no_queue_pair_wants_is_lost_and_its_sender_completes() {
 }
 
 #[test]
-fn receives_count_from_when_the_queue_pair_is_ready_and_its_key_may_change() {
+fn receives_are_used_once_the_queue_pair_is_ready_and_its_key_may_change() {
     let programs = two_programs();
     let [here, there] = &programs;
     let one = end(here);
@@ -216,7 +216,7 @@ fn receives_count_from_when_the_queue_pair_is_ready_and_its_key_may_change() {
 }
 
 #[test]
-fn thousands_of_datagrams_leave_however_small_the_window_is() {
+fn thousands_of_datagrams_are_sent_however_small_the_window() {
     let programs = two_programs();
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
@@ -245,7 +245,7 @@ fn thousands_of_datagrams_leave_however_small_the_window_is() {
 }
 
 #[test]
-fn a_send_that_cannot_be_fails_and_stops_those_behind_it_until_it_returns_to_rts() {
+fn an_invalid_send_fails_and_stops_later_sends_until_the_return_to_rts() {
     let programs = two_programs();
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
@@ -294,7 +294,7 @@ fn a_send_that_cannot_be_fails_and_stops_those_behind_it_until_it_returns_to_rts
 }
 
 #[test]
-fn an_address_to_which_no_way_leads_fails() {
+fn a_send_to_an_unroutable_address_fails() {
     let program = Program::new(&loopback());
     let one = end(&program);
     let gid = Gid::of("2001:db8::1".parse().expect("an address"));
@@ -304,7 +304,7 @@ fn an_address_to_which_no_way_leads_fails() {
 }
 
 #[test]
-fn a_receive_without_memory_fails_in_its_turn_and_the_rest_is_flushed() {
+fn a_receive_without_memory_fails_in_order_and_later_ones_are_flushed() {
     let programs = two_programs();
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
@@ -334,7 +334,7 @@ fn a_receive_without_memory_fails_in_its_turn_and_the_rest_is_flushed() {
 }
 
 #[test]
-fn what_was_posted_is_flushed_in_error_and_gone_after_a_reset() {
+fn posted_work_is_flushed_in_error_and_discarded_by_a_reset() {
     let programs = two_programs();
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
@@ -366,7 +366,7 @@ fn what_was_posted_is_flushed_in_error_and_gone_after_a_reset() {
 }
 
 #[test]
-fn a_queue_pair_that_is_drained_says_so_and_goes_on_later() {
+fn a_drained_queue_pair_raises_an_event_and_resumes() {
     let programs = two_programs();
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
@@ -392,7 +392,7 @@ fn a_queue_pair_that_is_drained_says_so_and_goes_on_later() {
 }
 
 #[test]
-fn queue_pairs_share_receives_and_what_is_left_is_reported() {
+fn queue_pairs_share_receives_and_report_the_limit() {
     let programs = two_programs();
     let [here, there] = &programs;
     let shared = there.domain.create_shared_queue(64, 2).expect("a queue");
@@ -438,7 +438,7 @@ fn queue_pairs_share_receives_and_what_is_left_is_reported() {
 
 //= protocol.md: datagram.6, datagram.8
 #[test]
-fn what_is_sent_to_a_group_comes_to_all_its_members_the_sender_among_them() {
+fn a_multicast_datagram_reaches_all_members_including_the_sender() {
     let programs = [0, 1, 2].map(|_| Program::new(&loopback()));
     let here = &programs[0];
     // This group address must not occur in another test, because datagrams to it reach all members
@@ -485,7 +485,7 @@ fn what_is_sent_to_a_group_comes_to_all_its_members_the_sender_among_them() {
 }
 
 #[test]
-fn datagrams_find_their_way_where_memory_is_shared_and_frames_are_lost() {
+fn datagrams_arrive_over_shared_memory_and_lossy_links() {
     let programs = [0, 1].map(|_| Program::new(&with_links("udp:127.0.0.1,shm")));
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);

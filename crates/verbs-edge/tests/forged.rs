@@ -177,7 +177,7 @@ fn outcome(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
 
 //= protocol.md: cm.5
 #[test]
-fn a_reply_that_fits_connects_the_queue_pair_by_the_connection_it_came_on() {
+fn a_matching_reply_connects_the_queue_pair_over_its_own_connection() {
     let peer = Peer::new(|request| fitting(&request).encode());
     assert_eq!(outcome(&peer, true), (EventKind::Established, 0));
     let seen = peer.forger.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,7 +186,7 @@ fn a_reply_that_fits_connects_the_queue_pair_by_the_connection_it_came_on() {
 
 //= protocol.md: cm.5
 #[test]
-fn a_reply_takes_nothing_over_that_was_not_offered() {
+fn a_reply_cannot_take_over_a_connection_that_was_not_offered() {
     let peer = Peer::new(|request| {
         assert!(!request.end.takes_over);
         fitting(&request).encode()
@@ -196,7 +196,7 @@ fn a_reply_takes_nothing_over_that_was_not_offered() {
 
 //= protocol.md: cm.5
 #[test]
-fn a_reply_takes_nothing_over_without_the_feature_of_queue_pairs() {
+fn a_reply_cannot_take_over_a_connection_without_the_queue_pair_feature() {
     let peer = Peer::with_feature(false, |request| fitting(&request).encode());
     assert_eq!(outcome(&peer, true), (EventKind::Rejected, 5));
 }
@@ -208,7 +208,7 @@ fn elsewhere() -> Gid {
 
 //= protocol.md: cm.6
 #[test]
-fn the_address_that_a_reply_came_from_counts_and_not_the_one_it_claims() {
+fn the_source_address_of_a_reply_counts_and_not_the_claimed_one() {
     let forge: fn(Request) -> Vec<u8> = |request| {
         let mut reply = fitting(&request);
         reply.end.gid = elsewhere();
@@ -251,7 +251,7 @@ fn ask_with_a_lie(has_feature: bool) -> (Peer, Arc<Id>, Arc<EventChannel>) {
 
 //= protocol.md: cm.6
 #[test]
-fn the_address_that_a_request_came_from_counts_and_not_the_one_it_claims() {
+fn the_source_address_of_a_request_counts_and_not_the_claimed_one() {
     let (peer, _listener, channel) = ask_with_a_lie(true);
     let event = channel.get().expect("there will be an event");
     event.acknowledge();
@@ -264,7 +264,7 @@ fn the_address_that_a_request_came_from_counts_and_not_the_one_it_claims() {
 
 //= protocol.md: cm.5
 #[test]
-fn a_request_takes_nothing_over_without_the_feature_of_queue_pairs() {
+fn a_request_cannot_take_over_a_connection_without_the_queue_pair_feature() {
     let (peer, _listener, _channel) = ask_with_a_lie(false);
     let refused = loop {
         let mut refusals = peer.forger.refusals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -279,7 +279,7 @@ fn a_request_takes_nothing_over_without_the_feature_of_queue_pairs() {
 
 //= protocol.md: cm.1, cm.5
 #[test]
-fn a_reply_that_means_nothing_or_is_of_another_type_is_none() {
+fn an_invalid_reply_or_one_of_another_type_is_ignored() {
     let garbage: fn(Request) -> Vec<u8> = |_| vec![1; 50];
     let request: fn(Request) -> Vec<u8> = |request| request.encode();
     let other: fn(Request) -> Vec<u8> = |request| {

@@ -7,7 +7,7 @@ use verbs::{AsyncEventKind, PortState, SendOpcode};
 use verbs_edge::Settings;
 
 #[test]
-fn queue_pairs_of_two_hosts_are_connected_and_survive_an_interface_that_goes_down() {
+fn queue_pairs_of_two_hosts_connect_and_survive_an_interface_going_down() {
     let Some(hosts) = Host::pair() else { return };
     for (host, last) in hosts.iter().zip(1..) {
         host.ip(&format!("address add 10.11.0.{last}/24 dev edge0"));

@@ -57,17 +57,17 @@ fn arrive(other: &End) {
 }
 
 #[test]
-fn what_was_sent_before_the_peer_was_found_arrives_if_the_queue_pair_is_destroyed() {
+fn messages_sent_before_the_peer_was_found_arrive_if_the_queue_pair_is_destroyed() {
     last_messages_arrive(|one| one.queue_pair.destroy().expect("nothing uses it"));
 }
 
 #[test]
-fn what_was_sent_before_the_peer_was_found_arrives_if_the_queue_pair_is_reset() {
+fn messages_sent_before_the_peer_was_found_arrive_if_the_queue_pair_is_reset() {
     last_messages_arrive(|one| one.go(QueuePairState::Reset));
 }
 
 #[test]
-fn what_was_sent_before_the_peer_was_found_arrives_if_the_queue_pair_fails() {
+fn messages_sent_before_the_peer_was_found_arrive_if_the_queue_pair_fails() {
     last_messages_arrive(|one| one.go(QueuePairState::Error));
 }
 
@@ -122,7 +122,7 @@ fn last_messages_of_a_process_arrive(name: &str, end: fn()) {
 }
 
 #[test]
-fn what_a_process_sends_before_the_peer_is_found_arrives_if_it_exits() {
-    let name = "what_a_process_sends_before_the_peer_is_found_arrives_if_it_exits";
+fn messages_sent_before_the_peer_was_found_arrive_if_the_process_exits() {
+    let name = "messages_sent_before_the_peer_was_found_arrive_if_the_process_exits";
     last_messages_of_a_process_arrive(name, || std::process::exit(0));
 }

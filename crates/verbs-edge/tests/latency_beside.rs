@@ -17,7 +17,7 @@ const WAITING: u32 = 4000;
 /// Number of queue pairs whose peers do not respond. The test named in the next constant runs these
 /// peers in another process.
 const SILENT: usize = 500;
-const SILENT_TEST: &str = "peers_of_another_process";
+const SILENT_TEST: &str = "peers_in_another_process";
 
 /// `MESSAGES` is the number of messages in a round, and `ROUNDS` is the number of rounds. Threads
 /// of other programs disturb some rounds, so the result is that of the fastest round.
@@ -104,7 +104,7 @@ fn names_of_text(text: &str) -> Vec<Name> {
 /// Runs the peers in another process. Each peer receives one message. After that, the main process
 /// stops this process.
 #[test]
-fn peers_of_another_process() {
+fn peers_in_another_process() {
     let Some(argument) = copy::argument() else { return };
     let program = Program::new(&loopback());
     let ends: Vec<End> = (0..SILENT as u32).map(|psn| program.end(psn + 20_001)).collect();
@@ -124,7 +124,7 @@ fn peers_of_another_process() {
 
 #[test]
 #[ignore = "slow: run by `./x acceptance faults`; measures"]
-fn latency_beside_peers_that_take_nothing() {
+fn latency_beside_peers_that_read_nothing() {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     let [here, there] = [&programs[0], &programs[1]];
     let ends: Vec<End> = (0..SILENT as u32).map(|psn| here.end(psn + 1)).collect();

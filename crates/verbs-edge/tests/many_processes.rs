@@ -17,7 +17,7 @@ use verbs::{CompletionStatus, Gid};
 const PROCESSES: usize = 8;
 
 #[test]
-fn all_of_many_processes_connect_with_all() {
+fn many_processes_all_connect_to_each_other() {
     if let Some(argument) = copy::argument() {
         return be_one(&argument);
     }
@@ -45,7 +45,7 @@ fn all_of_many_processes_connect_with_all() {
 
 fn start(index: usize, count: usize) -> Child {
     Command::new(env::current_exe().expect("this test"))
-        .args(["--exact", "all_of_many_processes_connect_with_all", "--nocapture"])
+        .args(["--exact", "many_processes_all_connect_to_each_other", "--nocapture"])
         .env("ETHERNOT_TEST_COPY", format!("{index} {count}"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

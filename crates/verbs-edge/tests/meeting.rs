@@ -33,7 +33,7 @@ fn two(programs: &[Program; 2], smaller_first: bool) -> [(&Program, End); 2] {
 
 //= protocol.md: verbs.2, verbs.5
 #[test]
-fn work_that_is_posted_before_the_peer_is_ready_waits_for_it() {
+fn work_posted_before_the_peer_is_ready_waits_for_it() {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     for smaller_first in [true, false] {
         for reached in [QueuePairState::Reset, QueuePairState::Init] {
@@ -67,7 +67,7 @@ fn work_that_is_posted_before_the_peer_is_ready_waits_for_it() {
 
 //= protocol.md: verbs.2
 #[test]
-fn the_end_that_only_receives_is_found_whichever_it_is() {
+fn an_end_that_only_receives_is_found() {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     for smaller_first in [true, false] {
         let [(here, one), (there, other)] = two(&programs, smaller_first);
@@ -83,7 +83,7 @@ fn the_end_that_only_receives_is_found_whichever_it_is() {
 
 //= protocol.md: verbs.6
 #[test]
-fn ends_that_were_reset_meet_again_in_any_order() {
+fn reset_ends_connect_again_in_any_order() {
     let usual = loopback();
     meet_again(&usual);
     let faults = FaultShares { loss: 0.1, duplication: 0.1, reordering: 0.1 };
@@ -125,7 +125,7 @@ fn meet_again(settings: &Settings) {
 
 //= protocol.md: verbs.6
 #[test]
-fn a_peer_that_was_started_again_is_found_and_the_one_before_is_forgotten() {
+fn a_restarted_peer_is_found_and_its_predecessor_forgotten() {
     let here = Program::new(&loopback());
     let one = here.end(5);
     for id in 0..4 {
@@ -144,7 +144,7 @@ fn a_peer_that_was_started_again_is_found_and_the_one_before_is_forgotten() {
 
 //= protocol.md: verbs.3, verbs.7
 #[test]
-fn work_for_a_peer_that_is_not_there_or_means_another_fails_and_nothing_else() {
+fn work_for_a_missing_or_mismatched_peer_fails_and_no_other_work() {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     let [here, there] = &programs;
     let absent = Name { number: there.end(1).queue_pair.number() ^ 0x800, ..here.end(1).name() };
@@ -190,7 +190,7 @@ fn an_unreliable_connection_is_carried_as_well() {
 }
 
 #[test]
-fn several_hundred_queue_pairs_meet_at_once() {
+fn several_hundred_queue_pairs_connect_at_once() {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     let ends: Vec<_> =
         (0..300).map(|_| programs.each_ref().map(|program| program.end(1))).collect();

@@ -11,7 +11,7 @@ fn count(folder: &str) -> usize {
 /// This must be the only test in this file, because it would also count the descriptors and threads
 /// of other tests.
 #[test]
-fn a_device_that_is_only_looked_at_starts_nothing() {
+fn a_device_that_is_only_queried_starts_no_threads() {
     let before = [count("/proc/self/fd"), count("/proc/self/task")];
     let devices = devices(&Settings::default()).expect("this host has an address");
     let device = &devices[0].device;

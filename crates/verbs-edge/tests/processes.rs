@@ -77,8 +77,8 @@ fn assert_lost(end: &End, posted: usize) {
 }
 
 #[test]
-fn a_peer_that_is_killed_is_missed_in_mid_transfer() {
-    let name = "a_peer_that_is_killed_is_missed_in_mid_transfer";
+fn a_peer_killed_during_a_transfer_is_detected() {
+    let name = "a_peer_killed_during_a_transfer_is_detected";
     if let Some(argument) = copy::argument() {
         be_other(&argument, |_, _| ());
     }
@@ -94,8 +94,8 @@ fn a_peer_that_is_killed_is_missed_in_mid_transfer() {
 }
 
 #[test]
-fn a_peer_that_was_killed_is_missed_by_later_sends() {
-    let name = "a_peer_that_was_killed_is_missed_by_later_sends";
+fn later_sends_detect_a_killed_peer() {
+    let name = "later_sends_detect_a_killed_peer";
     if let Some(argument) = copy::argument() {
         be_other(&argument, |_, _| ());
     }
@@ -109,8 +109,8 @@ fn a_peer_that_was_killed_is_missed_by_later_sends() {
 }
 
 #[test]
-fn a_process_that_exits_in_mid_transfer_notifies_its_peers() {
-    let name = "a_process_that_exits_in_mid_transfer_notifies_its_peers";
+fn a_process_that_exits_during_a_transfer_notifies_its_peers() {
+    let name = "a_process_that_exits_during_a_transfer_notifies_its_peers";
     if let Some(argument) = copy::argument() {
         be_other(&argument, |_, _| process::exit(0));
     }

@@ -261,14 +261,14 @@ fn answer_with_a_lie(lie: impl FnOnce(Said) -> Said) {
 
 //= protocol.md: verbs.3
 #[test]
-fn the_address_that_a_greeting_claims_counts_for_nothing() {
+fn the_claimed_address_of_a_greeting_is_ignored() {
     ask_with_a_lie(ELSEWHERE, |truth| truth);
     ask_with_a_lie(HERE, |truth| truth);
 }
 
 //= protocol.md: verbs.3
 #[test]
-fn the_address_that_a_greeting_comes_from_counts_whatever_it_claims() {
+fn the_source_address_of_a_greeting_counts_whatever_it_claims() {
     let here = Program::new(&loopback());
     let end = here.end(OWN_PSN);
     let peer = Stranger::new(THERE, |_| Vec::new());
@@ -282,7 +282,7 @@ fn the_address_that_a_greeting_comes_from_counts_whatever_it_claims() {
 
 //= protocol.md: verbs.3
 #[test]
-fn another_number_at_the_address_of_the_peer_is_not_the_peer() {
+fn another_queue_pair_number_at_the_peers_address_is_not_the_peer() {
     let other = |truth: Said| Name { number: truth.source.number ^ 1, ..truth.source };
     ask_with_a_lie(THERE, |truth| Said { source: other(truth), ..truth });
     answer_with_a_lie(|truth| Said { source: other(truth), ..truth });
@@ -290,14 +290,14 @@ fn another_number_at_the_address_of_the_peer_is_not_the_peer() {
 
 //= protocol.md: verbs.3
 #[test]
-fn another_kind_is_not_the_peer() {
+fn a_queue_pair_of_another_type_is_not_the_peer() {
     ask_with_a_lie(THERE, |truth| Said { kind: 1, ..truth });
     answer_with_a_lie(|truth| Said { kind: 1, ..truth });
 }
 
 //= protocol.md: verbs.3
 #[test]
-fn packet_numbers_that_differ_are_not_those_of_the_peer() {
+fn a_queue_pair_with_other_packet_numbers_is_not_the_peer() {
     ask_with_a_lie(THERE, |truth| Said { receive_psn: OWN_PSN + 1, ..truth });
     ask_with_a_lie(THERE, |truth| Said { send_psn: Some(PEER_PSN + 1), ..truth });
     ask_with_a_lie(THERE, |truth| Said { receive_psn: OWN_PSN + 1, send_psn: None, ..truth });
@@ -307,7 +307,7 @@ fn packet_numbers_that_differ_are_not_those_of_the_peer() {
 
 //= protocol.md: verbs.3
 #[test]
-fn without_the_feature_of_queue_pairs_none_is_the_peer() {
+fn an_end_without_the_queue_pair_feature_is_not_the_peer() {
     ask_with_a_lie(THERE, |truth| Said { has_feature: false, ..truth });
     answer_with_a_lie(|truth| Said { has_feature: false, ..truth });
 }

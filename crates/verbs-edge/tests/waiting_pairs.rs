@@ -76,17 +76,17 @@ fn beside_those_that_wait(waiting: usize, sends: u64) {
 }
 
 #[test]
-fn queue_pairs_that_wait_for_receives_keep_none_from_sending() {
+fn queue_pairs_waiting_for_receives_block_no_other_from_sending() {
     beside_those_that_wait(32, RECEIVES);
 }
 
 #[test]
-fn however_many_queue_pairs_wait_another_one_sends() {
+fn another_queue_pair_sends_however_many_wait() {
     beside_those_that_wait(200, 100);
 }
 
 #[test]
-fn queue_pairs_that_wait_for_shared_receives_keep_none_from_sending() {
+fn queue_pairs_waiting_for_shared_receives_block_no_other_from_sending() {
     let [here, there] = [0, 1].map(|_| Program::new(&loopback()));
     let shared = there.domain.create_shared_queue(1024, 1).expect("a queue");
     let waiting = pairs([&here, &there], 64, Some(&shared));
@@ -115,7 +115,7 @@ fn queue_pairs_that_wait_for_shared_receives_keep_none_from_sending() {
 }
 
 #[test]
-fn receives_of_several_pieces_keep_no_message_of_pieces_from_being_sent() {
+fn receives_with_several_sges_do_not_block_messages_with_sges() {
     let [here, there] = [0, 1].map(|_| Program::new(&loopback()));
     let pairs = pairs([&here, &there], 130, None);
     for (_, other) in &pairs {

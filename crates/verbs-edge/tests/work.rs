@@ -22,7 +22,7 @@ fn statuses(done: &[WorkCompletion]) -> Vec<(u64, CompletionStatus)> {
 }
 
 #[test]
-fn bytes_are_gathered_from_pieces_and_scattered_to_pieces() {
+fn bytes_are_gathered_from_sges_and_scattered_to_sges() {
     let [(here, one), (there, other)] = pair();
     here.buffer.write(0, b"abcdefghij");
     let pieces = [here.piece(7, 3), here.piece(0, 0), here.piece(3, 4), here.piece(0, 3)];
@@ -52,7 +52,7 @@ const fn by_value(id: u64, inline: Option<&[u8]>) -> SendRequest<'_> {
 }
 
 #[test]
-fn bytes_given_by_value_may_change_at_once_and_nothing_needs_no_memory() {
+fn inline_bytes_may_change_at_once_and_empty_messages_need_no_memory() {
     let [(_, one), (there, other)] = pair();
     let mut bytes = *b"by value, and more than one line of a cache: 64 bytes altogether";
     other.receive(1, &[there.piece(0, 64)]);
@@ -78,7 +78,7 @@ fn bytes_given_by_value_may_change_at_once_and_nothing_needs_no_memory() {
 }
 
 #[test]
-fn a_write_with_an_immediate_takes_a_receive() {
+fn a_write_with_an_immediate_consumes_a_receive() {
     let [(here, one), (there, other)] = pair();
     other.receive(1, &[]);
     let (address, key) = (there.address(0), there.region.key());
@@ -92,7 +92,7 @@ fn a_write_with_an_immediate_takes_a_receive() {
 }
 
 #[test]
-fn atomics_run_once_and_bring_what_was_there() {
+fn atomics_run_once_and_return_the_previous_value() {
     let [(here, one), (there, _other)] = pair();
     there.buffer.store_u64(64, 40);
     let (address, key) = (there.address(64), there.region.key());
@@ -115,7 +115,7 @@ fn atomics_run_once_and_bring_what_was_there() {
 }
 
 #[test]
-fn work_behind_a_fence_sees_what_was_read_before_it() {
+fn fenced_work_sees_the_results_of_earlier_reads() {
     let [(here, one), (there, _other)] = pair();
     let key = there.region.key();
     for round in 0..100_u64 {
@@ -139,7 +139,7 @@ fn work_behind_a_fence_sees_what_was_read_before_it() {
 }
 
 #[test]
-fn a_full_queue_of_work_is_carried_out_in_order() {
+fn a_full_work_queue_is_performed_in_order() {
     let [(here, one), (there, other)] = pair();
     for id in 0..512 {
         other.receive(id, &[there.piece(64 * id, 64)]);
@@ -165,7 +165,7 @@ fn a_full_queue_of_work_is_carried_out_in_order() {
 }
 
 #[test]
-fn a_wrong_key_of_this_side_fails_the_work_in_its_turn() {
+fn a_wrong_local_key_fails_its_work_in_order() {
     for what in 0..4 {
         let [(here, one), (there, other)] = pair();
         let (address, key) = (there.address(0), there.region.key());
@@ -190,7 +190,7 @@ fn a_wrong_key_of_this_side_fails_the_work_in_its_turn() {
 
 //= protocol.md: queue-pair.7
 #[test]
-fn what_the_peer_does_not_allow_fails_at_both_ends() {
+fn access_denied_by_the_peer_fails_at_both_ends() {
     for what in 0..4 {
         let [(here, one), (there, other)] = pair();
         let (address, key) = (there.address(0), there.region.key());
@@ -245,7 +245,7 @@ fn a_message_that_does_not_fit_fails_at_both_ends() {
 }
 
 #[test]
-fn windows_open_and_shut_in_turn_and_a_message_shuts_one() {
+fn windows_are_bound_and_invalidated_in_order() {
     let [(here, one), (there, other)] = pair();
     let window = there.domain.allocate_window(WindowType::Two).expect("a window");
     let bind = |key| {
@@ -333,7 +333,7 @@ fn connections_share_receives_and_wait_for_them() {
 }
 
 #[test]
-fn a_receiver_that_is_not_ready_fails_work_unless_it_may_wait_for_ever() {
+fn a_receiver_that_is_not_ready_fails_work_unless_retries_are_unlimited() {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     let [here, there] = &programs;
     for waits in [false, true] {
@@ -363,7 +363,7 @@ fn a_receiver_that_is_not_ready_fails_work_unless_it_may_wait_for_ever() {
 }
 
 #[test]
-fn a_drained_send_queue_begins_nothing_and_goes_on() {
+fn a_drained_send_queue_begins_no_work_until_it_resumes() {
     let [(here, one), (there, _other)] = pair();
     let write =
         SendOpcode::Write { address: there.address(0), key: there.region.key(), immediate: None };
@@ -387,7 +387,7 @@ fn a_drained_send_queue_begins_nothing_and_goes_on() {
 }
 
 #[test]
-fn when_a_queue_pair_is_ended_nothing_more_comes_and_its_peer_learns_of_it() {
+fn an_ended_queue_pair_reports_nothing_more_and_its_peer_is_notified() {
     let [(here, one), (there, other)] = pair();
     let write =
         SendOpcode::Write { address: there.address(0), key: there.region.key(), immediate: None };
@@ -408,7 +408,7 @@ fn when_a_queue_pair_is_ended_nothing_more_comes_and_its_peer_learns_of_it() {
 }
 
 #[test]
-fn links_that_lose_repeat_and_reorder_lose_nothing_of_the_work() {
+fn work_succeeds_over_links_that_lose_duplicate_and_reorder_frames() {
     let faults = FaultShares { loss: 0.02, duplication: 0.02, reordering: 0.05 };
     let settings = Settings { faults, ..loopback() };
     let programs = [0, 1].map(|_| Program::new(&settings));
@@ -428,7 +428,7 @@ fn links_that_lose_repeat_and_reorder_lose_nothing_of_the_work() {
 }
 
 #[test]
-fn what_passes_is_captured() {
+fn all_frames_are_captured() {
     let folder = std::env::temp_dir().join(format!("ethernot-verbs-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let settings = |name: &str| Settings { pcap: Some(folder.join(name)), ..loopback() };
@@ -452,7 +452,7 @@ fn what_passes_is_captured() {
 }
 
 #[test]
-fn a_port_counts_what_passes() {
+fn a_port_counts_its_traffic() {
     let program = Program::new(&loopback());
     let provider = || Arc::clone(program.context.device().provider());
     let before = provider().counters();
@@ -472,7 +472,7 @@ fn a_port_counts_what_passes() {
 }
 
 #[test]
-fn threads_that_post_and_poll_at_once_get_along() {
+fn threads_post_and_poll_concurrently() {
     let [(here, one), (there, other)] = pair();
     let (one, other) = (Arc::new(one), Arc::new(other));
     thread::scope(|scope| {
@@ -507,7 +507,7 @@ fn threads_that_post_and_poll_at_once_get_along() {
 }
 
 #[test]
-fn a_message_that_has_come_was_sent_although_its_receiver_ends_at_once() {
+fn a_delivered_message_completes_although_its_receiver_ends_at_once() {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     let [here, there] = &programs;
     for round in 0..50 {

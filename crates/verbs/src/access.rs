@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_may_change_only_what_this_side_may_have_changed() {
+    fn remote_write_access_needs_local_write_access() {
         for flags in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC] {
             assert!(matches!(flags.of_region(), Err(Error::Invalid(_))));
             assert!(flags.union(AccessFlags::LOCAL_WRITE).of_region().is_ok());

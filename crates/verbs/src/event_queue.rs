@@ -159,7 +159,7 @@ mod tests {
     fn never(_: &mut dyn FnMut() -> bool) {}
 
     #[test]
-    fn the_descriptor_is_readable_while_there_are_events() {
+    fn the_descriptor_is_readable_while_events_are_pending() {
         let queue = EventQueue::new().expect("a descriptor");
         assert!(!is_readable(&queue));
         queue.push(1);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_are_taken_back_leave_the_descriptor() {
+    fn withdrawn_events_clear_the_descriptor() {
         let queue = EventQueue::new().expect("a descriptor");
         for number in 0..4 {
             queue.push(number);
@@ -186,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_does_not_block_returns_that_there_is_nothing() {
+    fn a_nonblocking_channel_reports_that_it_is_empty() {
         let queue = EventQueue::<()>::new().expect("a descriptor");
         fcntl(queue.descriptor(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a flag");
         assert_eq!(queue.get(|()| (), never), Err(Error::Again));
     }
 
     #[test]
-    fn a_thread_that_blocks_is_woken_by_the_event() {
+    fn an_event_wakes_a_blocked_thread() {
         let queue = EventQueue::new().expect("a descriptor");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.get(|_| (), never));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_never_looks_does_not_fill_the_memory() {
+    fn unread_events_are_bounded() {
         let queue = EventQueue::new().expect("a descriptor");
         for number in 0..=EVENTS_MAX {
             queue.push(number);

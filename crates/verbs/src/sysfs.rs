@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_look_for_is_there() {
+    fn all_files_that_programs_read_exist() {
         let file = |path: &str| match found(path) {
             Some(Found::Entry(SysfsEntry::File(text))) => text,
             other => panic!("{path}: {other:?}"),
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_list_what_is_in_them_once() {
+    fn folders_list_each_entry_once() {
         let folder = |path: &str, names: &[(&str, Kind)]| {
             let names = names.iter().map(|&(name, kind)| (name.to_owned(), kind)).collect();
             assert_eq!(found(path), Some(Found::Folder(names)), "{path}");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_mean_what_they_mean_to_the_kernel_and_others_are_not_ours() {
+    fn paths_resolve_as_in_the_kernel_and_foreign_paths_are_not_intercepted() {
         let is_root = |path: &str| found(path) == found("/sys/class/infiniband");
         assert!(is_root("//sys/class//infiniband/"));
         assert!(is_root("/sys/./class/net/../infiniband/."));

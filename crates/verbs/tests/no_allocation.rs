@@ -66,7 +66,7 @@ fn carry(queue_pair: &QueuePair, queue: &work::CompletionQueue, owner: Owner) {
 }
 
 #[test]
-fn work_that_is_posted_carried_out_and_polled_allocates_nothing() {
+fn posting_performing_and_polling_work_allocates_nothing() {
     let device = Loopback::new();
     let context = Device::new(device.clone()).open().expect("a context");
     let domain = context.allocate_domain().expect("a domain");

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_thread_that_blocks_for_each_operation_the_progress_thread_hardly_wakes_up() {
+    fn the_progress_thread_rarely_wakes_up_beside_a_thread_that_blocks_for_each_operation() {
         for quarters in [1, 2, 4, 8, 16] {
             let sleep_ns = 45_000 * quarters / 4;
             for answer_ns in [sleep_ns, 3 * sleep_ns / 2, 2 * sleep_ns, 5 * sleep_ns, 2_000_000] {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_was_on_watch_for_long_is_left_alone_until_it_calls() {
+    fn the_progress_thread_leaves_the_links_to_a_long_watcher_until_it_is_notified() {
         let mut standby = Standby::default();
         assert_eq!(standby.on_watched(Instant(1_000), 50), Some(Instant(1_050)));
         assert_eq!(standby.on_watched(Instant(1_200), 50), Some(Instant(1_400)));

@@ -244,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_come_back_in_order(messages in vec(control(), 0..6)) {
+        fn decoded_messages_keep_their_order(messages in vec(control(), 0..6)) {
             let mut payload = Vec::new();
             for message in &messages {
                 payload.extend(encoded(&message.borrow()));
@@ -255,7 +255,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_the_iterator_panic_or_go_on_for_ever(payload in vec(any::<u8>(), 0..300)) {
+        fn no_bytes_make_the_iterator_panic_or_loop_forever(payload in vec(any::<u8>(), 0..300)) {
             let items: Vec<_> = control_messages(&payload).collect();
             prop_assert!(items.len() <= payload.len() / HEADER_BYTES + 1);
             let errors = items.iter().filter(|item| item.is_err()).count();
@@ -265,7 +265,7 @@ mod tests {
 
     //= protocol.md: control.2
     #[test]
-    fn unknown_types_are_passed_over() {
+    fn unknown_types_are_skipped() {
         let payload = [200, 3, 1, 2, 3, 1, 0, 255, 0];
         let messages: Vec<_> = control_messages(&payload).collect();
         assert_eq!(messages, [Ok(Control::Ping)]);

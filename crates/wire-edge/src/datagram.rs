@@ -142,7 +142,7 @@ mod tests {
 
         //= protocol.md: peer.2, datagram.1
         #[test]
-        fn what_decodes_is_the_same_when_encoded(
+        fn a_decoded_datagram_encodes_to_the_same_bytes(
             datagram in datagram(),
             mutations in mutations(),
             made_up in vec(any::<u8>(), 0..60),
@@ -193,7 +193,7 @@ mod tests {
 
     //= protocol.md: datagram.2
     #[test]
-    fn a_datagram_is_as_long_as_an_mtu_of_infiniband_that_the_link_carries() {
+    fn the_datagram_size_is_the_largest_infiniband_mtu_that_the_link_carries() {
         for (frame_bytes, payload) in [
             (1472, 1024),
             (1452, 1024),

@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_one_name() {
+    fn every_code_has_one_name() {
         for names in [
             KINDS,
             FLAG_BITS,

@@ -112,7 +112,7 @@ mod tests {
         }
 
         #[test]
-        fn different_values_never_meet(key: [u64; 2], a: u32, b: u32) {
+        fn different_values_encrypt_differently(key: [u64; 2], a: u32, b: u32) {
             let permutation = KeyedPermutation::new(key);
             prop_assert_eq!(permutation.encrypt(a) == permutation.encrypt(b), a == b);
         }

@@ -88,7 +88,7 @@ fn unknown_features_are_no_error() {
 
 //= protocol.md: address.1
 #[test]
-fn an_address_with_bytes_that_its_family_has_not_is_malformed() {
+fn an_address_with_bytes_beyond_its_family_is_malformed() {
     let good = ethernet().0;
     assert!(decode_handshake(&hello(PeerAddr(good))).is_ok());
     // Change the family, the zero byte, and bytes after the six bytes of a MAC address.
@@ -101,7 +101,7 @@ fn an_address_with_bytes_that_its_family_has_not_is_malformed() {
 
 //= protocol.md: flag.1
 #[test]
-fn a_frame_without_a_flag_that_its_kind_has_is_malformed() {
+fn a_frame_without_a_mandatory_flag_is_malformed() {
     let last = Header::AtomicResponse { operation: OperationNumber(1), value: 2 };
     let (mut bytes, flags) = frame(&last);
     assert!(decode(&bytes).is_ok());

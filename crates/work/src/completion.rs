@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_connections_at_one_place_have_different_owners() {
+    fn two_connections_in_one_slot_have_different_owners() {
         let (first, second) = (Owner::new(7, 1), Owner::new(7, 2));
         assert_ne!(first, second);
         assert_eq!((first.index(), second.index()), (7, 7));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_reports_which_key_it_ended_or_that_a_write_consumed_it() {
+    fn a_receive_reports_the_key_it_invalidated_or_the_write_that_consumed_it() {
         let receive = |value| Completion {
             context: 0,
             owner: Owner::default(),
@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_give_the_completion_back(
+        fn a_completion_decodes_from_its_words(
             (context, owner, value) in any::<(u64, u64, u64)>(),
             kind in 0..9_usize,
             code in 0..19_u8,

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_too_long_has_its_name_at_either_end() {
+    fn a_message_too_long_has_different_errors_at_each_end() {
         let status = |kind| OperationError::MessageTooLong.status(kind);
         assert_eq!(status(CompletionKind::Receive), CompletionStatus::LocalLength);
         assert_eq!(status(CompletionKind::Send), CompletionStatus::RemoteInvalidRequest);

@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_at_most_32_pieces() {
+    fn a_list_has_at_most_32_sges() {
         let many = pieces(&[1; 33]);
         assert_eq!(PieceList::new(&many), Err(PieceListError::TooMany(33)));
         assert_eq!(PieceList::new(&many[..32]).map(|list| list.length()), Ok(32));
     }
 
     #[test]
-    fn lengths_that_overflow_together_are_refused() {
+    fn sge_lengths_with_an_overflowing_sum_are_refused() {
         let total = 32 * u64::from(u32::MAX);
         let list = pieces(&[u32::MAX; 32]);
         assert_eq!(PieceList::new(&list), Err(PieceListError::TooLong(total)));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_ends_beyond_64_bits_is_refused() {
+    fn an_sge_that_ends_beyond_64_bits_is_refused() {
         let mut list = pieces(&[5, 5]);
         list[1].offset = u64::MAX - 4;
         assert_eq!(PieceList::new(&list), Err(PieceListError::Range(1)));
@@ -205,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_nothing_is_empty() {
+    fn a_list_without_sges_is_empty() {
         let nothing = PieceList::new(&[]).expect("a list");
         assert_eq!((nothing.length(), nothing.cut(0, 5).count()), (0, 0));
     }
 
     #[test]
-    fn a_stored_list_is_the_last_one_and_nothing_of_those_before() {
+    fn storing_a_list_replaces_the_previous_one_completely() {
         let (long, short) = (pieces(&[3, 0, 9, 1]), pieces(&[7]));
         let mut stored = StoredPieces::EMPTY;
         assert_eq!(stored.list(), PieceList::new(&[]).expect("a list"));
@@ -224,7 +224,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cut_is_the_bytes_of_its_range_in_order(
+        fn a_cut_contains_the_bytes_of_its_range_in_order(
             lengths in prop::collection::vec(0..40_u32, 0..=32),
             offset in 0..600_u32,
             length in 0..600_u32,
@@ -241,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn no_range_is_too_far_or_too_long(
+        fn a_cut_beyond_the_list_is_truncated(
             lengths in prop::collection::vec(0..=1_u32 << 26, 0..=32),
             offset: u32,
             length: u32,

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_woken_once_and_outside() {
+    fn a_task_is_woken_once_outside_the_engine() {
         let table = StatusTable::new(1);
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_holds_on_to_no_task_that_does_not_wait_any_more() {
+    fn a_slot_drops_the_waker_of_a_task_that_stopped_waiting() {
         let table = StatusTable::new(1);
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_reports_what_has_come() {
+    fn a_receive_reports_its_message() {
         let table = StatusTable::new(1);
         for immediate in [None, Some(0), Some(u32::MAX)] {
             let (slot, arrival) = (table.acquire().unwrap(), Arrival { bytes: 7, immediate });
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_outlives_whichever_of_operation_and_handle_ends_first() {
+    fn a_slot_lives_until_both_operation_and_handle_end() {
         let table = StatusTable::new(1);
         let slot = table.acquire().unwrap();
         table.progress(slot, 5);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_survives_its_code() {
+    fn every_error_decodes_from_its_code() {
         for code in 1..=18 {
             assert_eq!(OperationError::from_code(code).code(), code);
         }

@@ -22,7 +22,7 @@ const fn numbered(context: u64) -> Completion {
 }
 
 #[test]
-fn threads_that_empty_a_queue_get_each_completion_once_and_whole() {
+fn threads_polling_a_queue_get_each_completion_once_and_whole() {
     const COUNT: u64 = 20_000;
     let queue = Arc::new(CompletionQueue::new(1 << 12));
     let has_ended = Arc::new(AtomicBool::new(false));

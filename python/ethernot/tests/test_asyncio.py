@@ -60,7 +60,7 @@ def test_messages_are_answered_by_another_task(pair):
     run(main())
 
 
-def test_a_task_that_gives_up_leaves_the_others_alone(pair):
+def test_cancelling_a_task_does_not_affect_the_others(pair):
     async def main():
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(wait_for_message(pair), 0.05)
@@ -86,7 +86,7 @@ def test_the_end_of_a_connection_is_awaited(pair):
     run(main())
 
 
-def test_tasks_that_wait_at_an_endpoint_that_is_closed_are_notified():
+def test_closing_an_endpoint_notifies_waiting_tasks():
     async def main():
         endpoint = Endpoint("127.0.0.1:0")
         listener = endpoint.listen()
@@ -99,7 +99,7 @@ def test_tasks_that_wait_at_an_endpoint_that_is_closed_are_notified():
     run(main())
 
 
-def test_the_next_event_loop_may_use_the_endpoint_of_the_last(pair):
+def test_a_new_event_loop_may_use_an_existing_endpoint(pair):
     async def add():
         return await pair.connection.fetch_add(pair.remote, 0, 1)
 
@@ -116,7 +116,7 @@ def no_threads(monkeypatch):
     monkeypatch.setattr(asyncio, "to_thread", refuse)
 
 
-def test_connecting_and_accepting_are_given_up(no_threads):
+def test_connecting_and_accepting_can_be_cancelled(no_threads):
     server, client = Endpoint("127.0.0.1:0"), Endpoint("127.0.0.1:0")
     listener = server.listen()
 
@@ -141,7 +141,7 @@ def test_connecting_and_accepting_are_given_up(no_threads):
     run(main())
 
 
-def test_an_acceptance_of_which_no_peer_hears_times_out(no_threads):
+def test_an_acceptance_without_a_peer_times_out(no_threads):
     server, client = Endpoint("127.0.0.1:0"), Endpoint("127.0.0.1:0")
     listener = server.listen()
 
@@ -155,7 +155,7 @@ def test_an_acceptance_of_which_no_peer_hears_times_out(no_threads):
     run(main())
 
 
-def test_a_name_is_looked_up_by_a_thread():
+def test_a_thread_resolves_host_names():
     server, client = Endpoint("127.0.0.1:0"), Endpoint("127.0.0.1:0")
     listener = server.listen()
 
@@ -171,7 +171,7 @@ def test_a_name_is_looked_up_by_a_thread():
     run(main())
 
 
-def test_the_memory_of_a_task_that_gives_up_goes_with_it():
+def test_memory_of_a_cancelled_task_is_freed():
     async def main():
         server, client = Endpoint("127.0.0.1:0"), Endpoint("127.0.0.1:0", spin=0)
         table = server.allocate(16 << 20, Rights.REMOTE_READ)

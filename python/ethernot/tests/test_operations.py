@@ -15,7 +15,7 @@ import ethernot
 from ethernot import Options, RemoteMemory, Rights
 
 
-def test_what_was_written_is_there_and_can_be_read(pair):
+def test_written_bytes_can_be_read(pair):
     memoryview(pair.local)[:6] = b"abcdef"
     pair.connection.write(pair.local, 0, pair.remote, 100, 6).wait(20)
     assert bytes(memoryview(pair.target)[100:106]) == b"abcdef"
@@ -25,7 +25,7 @@ def test_what_was_written_is_there_and_can_be_read(pair):
     assert pair.accepted.peer_data == b"hi"
 
 
-def test_atomics_return_what_was_there(pair):
+def test_atomics_return_the_previous_value(pair):
     pair.target.store(8, 40)
     assert pair.connection.fetch_add(pair.remote, 8, 2).wait(20) == 40
     assert pair.connection.compare_swap(pair.remote, 8, 41, 1).wait(20) == 42
@@ -33,7 +33,7 @@ def test_atomics_return_what_was_there(pair):
     assert pair.target.load(8) == 2**64 - 1
 
 
-def test_messages_come_to_the_receives_posted_for_them(pair):
+def test_messages_arrive_in_their_posted_receives(pair):
     first = pair.accepted.receive(pair.target, 0, 64)
     second = pair.accepted.receive(pair.target, 64, 64)
     pair.connection.send_bytes(b"first").wait(20)
@@ -73,7 +73,7 @@ def test_a_region_of_another_endpoint_is_refused(pair):
         pair.connection.read(pair.target, 0, pair.remote, 0, 8)
 
 
-def test_errors_are_of_this_package_and_of_pythons_kinds(pair):
+def test_errors_belong_to_this_package_and_to_python_types(pair):
     with pytest.raises(TimeoutError) as timed_out:
         pair.accepted.receive(pair.target, 0, 8).wait(0.01)
     assert isinstance(timed_out.value, ethernot.EthernotError)
@@ -104,7 +104,7 @@ def test_a_closed_connection_reports_its_end(pair):
         pair.accepted.wait_completion(20)
 
 
-def test_refused_and_in_use_are_distinguished(pair):
+def test_errors_distinguish_refused_from_in_use(pair):
     with pytest.raises(ethernot.RefusedError):
         pair.client.connect(pair.server.addresses()[0], service=99, timeout=20)
     listener = pair.server.listen(6)
@@ -115,7 +115,7 @@ def test_refused_and_in_use_are_distinguished(pair):
         pair.server.listen(6).accept(0)
 
 
-def test_a_closed_endpoint_is_an_error_and_what_it_made_lives_on(pair):
+def test_a_closed_endpoint_raises_and_its_objects_stay_valid(pair):
     pair.client.close()
     pair.client.close()
     assert pair.client.closed
@@ -124,7 +124,7 @@ def test_a_closed_endpoint_is_an_error_and_what_it_made_lives_on(pair):
     pair.connection.write_bytes(b"on", pair.remote, 0).wait(20)
 
 
-def test_arrays_are_read_and_written_where_they_are(pair):
+def test_arrays_are_read_and_written_in_place(pair):
     array = bytearray(range(64))
     memory = pair.client.register(array, Rights.LOCAL_WRITE)
     pair.connection.write(memory, 8, pair.remote, 0, 4).wait(20)
@@ -138,7 +138,7 @@ def test_arrays_are_read_and_written_where_they_are(pair):
     _until(lambda: _grows(array))
 
 
-def test_arrays_of_numpy_are_registered_with_any_type(pair):
+def test_numpy_arrays_of_any_type_are_registered(pair):
     numpy = pytest.importorskip("numpy")
     array = numpy.arange(1024, dtype=numpy.float64).reshape(32, 32)
     memory = pair.client.register(array, Rights.LOCAL_WRITE)
@@ -151,7 +151,7 @@ def test_arrays_of_numpy_are_registered_with_any_type(pair):
         pair.client.register(numpy.arange(8)[::2], Rights.NONE)
 
 
-def test_what_must_not_change_is_registered_to_be_read_only(pair):
+def test_immutable_buffers_are_registered_read_only(pair):
     memory = pair.client.register(b"0123456789abcdef", Rights.REMOTE_READ)
     pair.connection.write(memory, 10, pair.remote, 0, 6).wait(20)
     assert bytes(memoryview(pair.target)[:6]) == b"abcdef"
@@ -179,7 +179,7 @@ def _until(condition):
         time.sleep(0.001)
 
 
-def test_threads_wait_beside_one_another(pair):
+def test_threads_wait_concurrently(pair):
     done = []
 
     def add():
@@ -195,13 +195,13 @@ def test_threads_wait_beside_one_another(pair):
     assert (len(done), pair.target.load(0)) == (4, 400)
 
 
-def test_a_wait_hears_ctrl_c(pair):
+def test_ctrl_c_interrupts_a_wait(pair):
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         pair.accepted.wait_completion(60)
 
 
-def test_connecting_and_accepting_hear_ctrl_c(pair):
+def test_ctrl_c_interrupts_connecting_and_accepting(pair):
     listener = pair.server.listen(6)
     address = pair.server.addresses()[0]
     for wait in (

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_that_cannot_run_says_why() {
+    fn a_contender_that_cannot_run_reports_the_reason() {
         let set_up = json!({"setup": {"name": "s"}, "results": results(),
                             "cannot_run": {"tcp": "no such kernel"}});
         let result = json!({"setups": [set_up]});

@@ -88,14 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_somebody_chose_count() {
+    fn hand_chosen_numbers_count() {
         let text = "const A_NS: u64 = 1_000;\npub(crate) const B: (u64, u64) = (1, 2 * 3);\n    \
                     const C: f64 =\n        0.5;\nconst D: u32 = 1 << 10;\n";
         assert_eq!(constants(text), ["A_NS", "B", "C", "D"]);
     }
 
     #[test]
-    fn what_follows_from_something_else_does_not_count() {
+    fn derived_values_do_not_count() {
         let text = "const A: u64 = 2 * B;\nconst C: u64 = u32::MAX as u64;\nconst D: &str = \"1\";\n\
                     const fn e(F: u64) -> u64 {}\nconst LIMITED: u32 = 1 << 31;\n\
                     const _: () = assert!(1 < 2);\nconst G: Path = Path { rate: 1 };\n\

@@ -57,7 +57,7 @@ mod tests {
         [Step::At("/cases"), Step::Entry(&[("name", "a"), ("is_proven", "true")])];
 
     #[test]
-    fn entries_are_found_by_what_stands_in_them() {
+    fn entries_are_found_by_their_fields() {
         let result = json!({"cases": [
             {"name": "b", "is_proven": true, "ratio": 1.0},
             {"name": "a", "is_proven": true, "ratio": 2.0},
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_run_says_why_and_what_is_not_proven_has_failed() {
+    fn a_case_that_could_not_run_has_a_reason_and_an_unproven_one_fails() {
         let result = json!({"cases": [{"name": "a", "is_proven": false, "cannot_run": "no wrk"}]});
         let missing = figure(&result, &STEPS, "/ratio");
         assert_eq!(missing, Err(Failure::CannotRun("no wrk".into())));

@@ -110,7 +110,7 @@ pub(super) const FABRIC: &[Row] = &[
         "times of traces as LogGOPSim has them, to the nanosecond",
         Bound::AtLeast(12.0, "of 15"),
         "LogGOPSim",
-        lib("what_they_take_in_loggopsim"),
+        lib("the_times_of_loggopsim"),
     ),
     printed(
         "routers of BookSim2, latency below 0.9 of saturation against the reference, worst point",
@@ -128,7 +128,7 @@ pub(super) const FABRIC: &[Row] = &[
         "flows of each link equal in packets and in fluids under ECMP",
         Bound::AtLeast(20.0, "of 20 configurations"),
         "equal flows",
-        file("--test=fidelities", "packets_and_fluids_take_the_same_links"),
+        file("--test=fidelities", "packets_and_fluids_use_the_same_links"),
     ),
     printed(
         "frames marked above a step (M/D/1) and lost (M/D/1/K) at each switch latency and with inert keys, worst",
@@ -155,7 +155,7 @@ pub(super) const FABRIC: &[Row] = &[
 
 /// Tests that compare with a reference. All points take minutes, so a quick run measures fewer.
 const ROUTERS: printed::Tests = printed::Tests {
-    part_quick: Some("latencies_are_those_of_the_reference"),
+    part_quick: Some("latencies_equal_those_of_the_reference"),
     ..file("--test=routers", "those_of_the_reference")
 };
 

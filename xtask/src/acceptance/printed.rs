@@ -83,21 +83,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_figure_of_a_name_counts_wherever_it_is_in_a_line() {
+    fn the_largest_figure_of_a_name_counts_at_any_position_in_a_line() {
         let text = "running 2 tests\nfigure: a: 1.5\ntest x ... figure: a: 2.5\nfigure: ab: 9\n";
         assert_eq!(largest(text, "a"), Ok(Found::plain(2.5)));
         assert!(matches!(largest(text, "b"), Err(Failure::CannotRun(_))));
     }
 
     #[test]
-    fn a_test_that_was_skipped_says_why_there_is_no_figure() {
+    fn a_skipped_test_gives_the_reason_for_a_missing_figure() {
         let text = "running 1 test\ntest x ... skipped: `mpirun` is not installed\nok\n";
         let missing = Failure::CannotRun("`mpirun` is not installed".into());
         assert_eq!(largest(text, "a"), Err(missing));
     }
 
     #[test]
-    fn tests_that_take_long_are_left_to_a_full_run() {
+    fn long_tests_run_only_in_a_full_run() {
         let tests = Tests { package: "a", target: "--lib", part: "long", part_quick: None };
         assert!(matches!(tests.arguments(true), Err(Failure::CannotRun(_))));
         let full = tests.arguments(false).expect("they are run");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_tests_that_a_quick_run_has_time_for_are_run_in_it() {
+    fn short_ignored_tests_run_in_a_quick_run() {
         let part_quick = Some("measured");
         let tests = Tests { package: "a", target: "--lib", part: "measured", part_quick };
         assert_eq!(tests.arguments(true), tests.arguments(false));

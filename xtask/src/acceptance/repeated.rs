@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_cannot_run_say_why_and_names_without_a_test_are_a_mistake() {
+    fn tests_that_cannot_run_report_the_reason_and_unknown_names_are_errors() {
         let skipped = Count { passed: 0, failed: 0, skipped: 1 };
         let found = of_runs(&["a"], 9, || Ok((skipped, Some("needs root".into()))));
         assert_eq!(found, Err(Failure::CannotRun("needs root".into())));

@@ -591,14 +591,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quick_and_full_runs_choose_their_side() {
+    fn quick_and_full_runs_use_their_own_values() {
         assert_eq!(choose("{quick:0..500|0..50000}", true), "0..500");
         assert_eq!(choose("{quick:0..500|0..50000}", false), "0..50000");
         assert_eq!(choose("{json}", true), "{json}");
     }
 
     #[test]
-    fn a_missing_figure_names_its_pointer() {
+    fn the_error_for_a_missing_figure_names_its_pointer() {
         let result = json!({"edge": {"ratio": 1.5}});
         assert_eq!(number(&result, "/edge/ratio"), Ok(1.5));
         let missing = number(&result, "/edge/none").expect_err("there is none");
@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bare_frames_fall_short_of_is_no_fault_of_ours() {
+    fn a_point_that_bare_frames_miss_does_not_fail() {
         let by_rules = |own: f64, bare: f64, rules: f64| {
             let rows = [row("edge", own), row("bare", bare), row("multiedge", rules)];
             let result = json!({"setups": [{"setup": {"name": "1L-10G"}, "rows": rows}]});
@@ -667,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn links_with_a_delay_carry_no_more_than_bare_frames_do_without() {
+    fn delayed_links_are_compared_with_bare_frames_without_delay() {
         let outcome = |bare: f64| {
             let result = json!({"setups": [
                 {"setup": {"name": "1L"}, "rows": [row("bare", bare), row("multiedge", 20.0)]},
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_cut_counts_and_one_that_never_ends_fails() {
+    fn the_worst_cut_counts_and_a_cut_without_recovery_fails() {
         let result = json!({"cuts": [
             {"cut": "one-way", "gap_ms": 3.0, "back_ms": null},
             {"cut": "carrier", "gap_ms": 9.0, "back_ms": 4.0},
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yardstick_that_is_missing_says_why() {
+    fn a_missing_yardstick_reports_the_reason() {
         let result = json!({
             "latency_ns": {"edge": {"median": 2000.0}, "ucx-tcp": {"median": 10_000.0}},
             "ratios": {"ucx-tcp": 0.2}, "cannot_run": {"sockperf-tcp": "not installed"},
@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_asked_for_loopback_proves_something_there() {
+    fn a_run_that_requested_loopback_is_proven_there() {
         assert_eq!(path_of(&["bench", "--loopback"]), "loopback");
         assert_eq!(path_of(&["bench"]), "namespaces");
         let found =

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_say_why_they_cannot_run_have_not_passed() {
+    fn tests_that_report_why_they_cannot_run_do_not_count_as_passed() {
         let text = |second: &str| {
             format!(
                 "successes:\n\n---- a stdout ----\nskipped: `fio` is not installed\n\n\
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_in_which_others_are_slow_do_not_count() {
+    fn rounds_with_slow_reference_programs_do_not_count() {
         let round = |others: [f64; 2]| Round { ratios: vec![1.0], others: others.to_vec() };
         let rounds = [round([100.0, 50.0]), round([80.0, 50.0]), round([95.0, 44.0])];
         assert_eq!(usual(&rounds).len(), 1);

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn open_fields_of_several_structs_are_added_and_named() {
+    fn visible_fields_of_several_structs_are_added_and_named() {
         let files = [
             file("a.rs", "struct A {\n    pub(crate) a: u8,\n    b: u8,\n}\n"),
             file("b.rs", "pub struct B {\n    pub a: u8,\n    pub(super) b: u8,\n}\n"),
@@ -264,12 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn a_struct_that_is_gone_is_not_a_struct_without_open_fields() {
+    fn a_missing_struct_does_not_count_as_one_without_visible_fields() {
         assert!(open_fields(&[file("a.rs", "struct A { a: u8 }\n")], &["A", "B"]).is_err());
     }
 
     #[test]
-    fn the_files_of_a_circle_are_named() {
+    fn the_files_of_an_import_cycle_are_named() {
         let files = [file("a.rs", "use crate::b::B;\n"), file("b.rs", "use crate::a::A;\n")];
         let found = circle(&files);
         assert_eq!(found, Found { figure: 2.0, note: " (a.rs, b.rs)".into(), bare: None });
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_tests_are_known_by_name() {
+    fn test_files_are_recognized_by_name() {
         assert!(
             is_of_tests("tests.rs") && is_of_tests("a/tests.rs") && is_of_tests("a/tests/b.rs")
         );

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_a_person_chose_are_found() {
+    fn hand_chosen_values_are_found() {
         let text = "const A_NS: u64 = 1_000;\npub(crate) const B: (u64, u64) = (1, 2 * 3);\n    \
                     const C: f64 =\n        0.5;\nconst D: u32 = 1 << 10;\n\
                     const E: Duration = Duration::from_millis(5);\nconst F: [u16; 2] = [1, 2];\n";
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_something_else_is_not() {
+    fn derived_values_are_not_found() {
         let text = "const A: u64 = 2 * B;\nconst C: u64 = u32::MAX as u64;\nconst D: &str = \"1\";\n\
                     const fn e(F: u64) -> u64 {}\nconst _: () = assert!(1 < 2);\n\
                     const G: Path = Path { rate: 1 };\n\
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_gets_another_value_and_nothing_else_changes() {
+    fn only_the_value_of_the_constant_changes() {
         let text = "/// A.\nconst A: u64 = 1;\nconst AB: [u16; 2] =\n    [1, 2];\nlet x = A;\n";
         assert_eq!(with_value(text, "A", "0").unwrap(), text.replace("= 1;", "= 0;"));
         let array = with_value(text, "AB", "[0; 2]").unwrap();

@@ -181,14 +181,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_that_fail_are_named() {
+    fn failed_tests_are_named() {
         let printed =
             "test a ... ok\ntest b::c ... FAILED\ntest d ... ignored\nfailures:\n    b::c\n";
         assert_eq!(failed_tests(printed), ["b::c"]);
     }
 
     #[test]
-    fn what_does_not_end_is_ended() {
+    fn a_command_that_does_not_end_is_killed() {
         let mut child = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
         assert_eq!(wait(&mut child, Duration::ZERO).unwrap(), None);
     }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_or_changed_breaks_programs() {
+    fn a_removal_or_change_breaks_programs() {
         let (breaking, additions) = changes(&OLD.replace("impl Clone for a::S\n", ""));
         assert_eq!((breaking, additions), (vec!["removed: impl Clone for a::S".into()], vec![]));
         let (breaking, _) = changes(&OLD.replace("u64) -> u64", "u32) -> u64"));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_breaks_programs_only_where_nothing_can_be_added() {
+    fn an_addition_breaks_programs_only_in_a_closed_type_or_trait() {
         let with = |line: &str| changes(&format!("{OLD}{line}\n"));
         assert_eq!(with("variant a::Closed::Two").0.len(), 1);
         assert_eq!(
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_says_whether_programs_work_and_what_has_changed() {
+    fn the_verdict_states_compatibility_and_changes() {
         let verdict = |new: &str| Changes::between(OLD, new).verdict("0.1.0");
         assert_eq!(verdict(OLD), "public API: as in 0.1.0");
         let more = format!("{OLD}fn a::S::g(&self)\n");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_must_say_what_has_changed() {
+    fn version_numbers_must_reflect_the_changes() {
         let breaking = Changes { breaking: vec![String::new()], additions: vec![] };
         let additions = Changes { breaking: vec![], additions: vec![String::new()] };
         for (changes, old, new, is_right) in [

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn shell_is_no_example() {
+    fn shell_code_does_not_count_as_an_example() {
         assert_eq!(
             code_blocks("```sh\nls\n```\n```text\nx\n```\n```\n# hidden()\nshown()\n```"),
             "hidden()\nshown()\n"

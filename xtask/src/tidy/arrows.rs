@@ -166,7 +166,7 @@ mod tests {
     use crate::workspace::Dependency;
 
     #[test]
-    fn arrows_point_down() {
+    fn dependencies_on_lower_layers_are_accepted() {
         for (from, to) in [
             ("delivery", "mem"),
             ("link", "delivery"),
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn arrows_up_and_to_the_same_room_are_refused() {
+    fn dependencies_on_higher_layers_and_on_itself_are_refused() {
         for (from, to) in [("mem", "delivery"), ("bench", "report"), ("mem", "mem")] {
             assert!(refusal(from, to).is_some(), "{from} -> {to}");
         }
     }
 
     #[test]
-    fn rooms_without_io_do_not_lean_on_rooms_with_io() {
+    fn crates_without_io_do_not_depend_on_crates_with_io() {
         for to in ["link", "runtime", "links", "ethernot"] {
             assert!(refusal("fabric", to).is_some(), "fabric -> {to}");
         }
@@ -208,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_without_a_room_is_found() {
+    fn a_crate_without_a_layer_is_found() {
         assert_eq!(check_arrows(&workspace_of("attic", Vec::new())).len(), 1);
     }
 
     #[test]
-    fn a_dependency_without_its_line_is_found() {
+    fn an_undocumented_dependency_is_found() {
         let dependency = Dependency { name: "libc".into(), is_dev: true, is_local: false };
         let workspace = workspace_of("mem", vec![dependency]);
         assert_eq!(check_documented(&workspace, "| `libc-extra` | mem | calls |").len(), 1);

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_import_each_other_in_a_ring_are_a_circle() {
+    fn files_that_import_each_other_form_a_cycle() {
         let files = [
             ("lib.rs", "mod a;\nmod b;\nmod c;\nmod d;\npub use a::A;\n"),
             ("a.rs", "use crate::b::B;\n"),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_that_grows_or_shrinks_is_reported_with_its_files() {
+    fn a_cycle_that_grows_or_shrinks_is_reported_with_its_files() {
         let files = [("a.rs", "use crate::b::B;\n"), ("b.rs", "use crate::a::A;\n")];
         let grown = check("c", &files, 1).expect("two files are too many");
         assert!(grown.what.contains("(a.rs, b.rs)"), "{grown}");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_circle_each_file_is_alone() {
+    fn without_a_cycle_each_file_is_alone() {
         let files = [("a.rs", "use crate::b::B;\nuse crate::a::X;\n"), ("b.rs", "")];
         assert_eq!(largest(&files).len(), 1);
         assert!(largest(&[]).is_empty());

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn long_paragraphs_are_found_once_where_they_begin() {
+    fn long_paragraphs_are_reported_once_at_their_first_line() {
         let seven = "a\n".repeat(LINES_MAX + 1);
         assert_eq!(lines(&format!("a\n\n{seven}a\n")), [3]);
         assert!(lines(&format!("```\n{seven}```\n")).is_empty(), "code is no paragraph");

@@ -67,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn functions_that_are_there_pass() {
+    fn existing_functions_pass() {
         let rows =
             "| 1 | `A::f` | `a.rs` | x |\n| 2 | `g` | `a.rs` | y |\n\n| 1 | `f` | `a.rs` | z |\n";
         assert!(check(rows).is_empty());
     }
 
     #[test]
-    fn a_function_that_is_gone_and_a_number_that_is_wrong_are_found() {
+    fn missing_functions_and_wrong_numbers_are_found() {
         let rows = "| 1 | `A::h` | `a.rs` | x |\n| 3 | `g` | `a.rs` | y |\n";
         assert_eq!(
             check(rows),

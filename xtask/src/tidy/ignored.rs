@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_tests_say_what_runs_them() {
+    fn slow_tests_name_the_command_that_runs_them() {
         assert_eq!(wrong("slow: run by `./x acceptance waiting`; measures"), None);
         assert_eq!(wrong("slow: run by hand, in release mode"), None);
         let without = wrong("slow: takes minutes").unwrap();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn other_reasons_and_none_are_refused() {
+    fn missing_and_other_reasons_are_refused() {
         assert!(wrong("takes minutes").is_some_and(|what| what.contains("`takes minutes`")));
         assert!(wrong("known failure: ").is_some());
         assert!(!check_ignored("a.rs", "#[ignore]\nfn some() {}\n").is_empty());

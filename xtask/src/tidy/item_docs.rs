@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_in_the_third_person_pass_and_other_words_do_not() {
+    fn docs_must_begin_with_a_third_person_verb() {
         for docs in ["Returns it.", "Whether it is.", "Parses, then sorts."] {
             assert!(begins_with_verb(docs), "{docs}");
         }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn public_functions_of_files_modules_types_and_traits_count() {
+    fn public_functions_of_files_modules_types_and_traits_are_checked() {
         let found = of("pub fn a() {} fn b() {} pub(crate) fn c() {}\n\
              mod d { impl E { pub fn e(&self) {} } impl F for E { fn f() {} } }\n\
              pub trait G { fn g(); } trait H { fn h(); }\n\
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn results_need_their_errors() {
+    fn functions_that_return_results_must_document_errors() {
         let found = of("/// Reads.\npub fn a() -> io::Result<u8> {}\n\
              /// Reads.\n///\n/// # Errors\n/// Some.\npub fn b() -> Result<(), E> {}\n\
              /// Reads.\npub fn c() -> impl Future<Output = Result<(), E>> + Send {}\n\

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_or_file_that_is_gone_is_found() {
+    fn a_missing_name_or_file_is_found() {
         assert_eq!(
             check("| `GONE` | `1` | | `a.rs` | |"),
             ["p.md:5: crates/a.rs defines no `GONE`"]
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_gone_is_found() {
+    fn a_missing_table_is_found() {
         assert_eq!(check("no table").len(), 1);
     }
 }

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_links_are_found_and_others_are_not() {
+    fn only_relative_links_are_found() {
         let text = "[a](b.md) and [c](https://example.org/d) and [e](#f)\n\
                     [`g`](h/i.md#j \"title\")\n\
                     `[k](l.md)`\n```\n[m](n.md)\n```\n![o](p.svg)\n";

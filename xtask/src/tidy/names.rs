@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_split_in_snake_and_camel_case() {
+    fn names_in_snake_and_camel_case_are_split_into_words() {
         assert_eq!(parts("is_told_ofLate"), ["is", "told", "of", "late"]);
         assert_eq!(parts("TCPDoor2Error"), ["tcp", "door2", "error"]);
         assert_eq!(parts("DOOR_KEYS_MAX"), ["door", "keys", "max"]);
@@ -266,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn words_count_whole_and_in_a_row() {
+    fn only_whole_consecutive_words_match() {
         let names = ["told", "tolderance", "put_off", "put_it_off", "doorbell", "DoorError"];
         assert_eq!(names_of("a", &names), ["DoorError", "put_off", "told"]);
     }
 
     #[test]
-    fn words_of_another_meaning_are_left_to_their_crate() {
+    fn words_with_another_meaning_are_permitted_in_their_crate() {
         assert!(names_of("mem", &["F_ADD_SEALS"]).is_empty());
         assert_eq!(names_of("sockets", &["SEALS"]), ["SEALS"]);
         assert_eq!(names_of("mem", &["SEALS_TOLD"]), ["SEALS_TOLD"]);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn only_identifiers_count() {
+    fn only_identifiers_are_checked() {
         let code = code_of("let nobody = \"desk\"; // told_b\n");
         assert_eq!(identifiers(&code).into_iter().collect::<Vec<_>>(), ["let", "nobody"]);
         let code =
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_glossary_lists_each_word_and_what_replaces_it() {
+    fn the_glossary_lists_each_word_and_its_replacement() {
         let glossary = read(&crate::workspace::source_root().join("docs/glossary.md")).unwrap();
         for (word, instead) in PATTERNS {
             let row = format!("| `{word}` | {instead} |");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_is_refused_with_what_to_write() {
+    fn each_name_is_refused_with_its_replacement() {
         let mut names = Found::new();
         assert_eq!(check("a", &names), None);
         add(&mut names, "a", "b.rs", "nobody_told");

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_are_kept_and_shown_pass() {
+    fn implemented_and_tested_rules_pass() {
         assert!(check(&[("a.rs", KEPT), ("b.rs", SHOWN)]).is_empty());
     }
 
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_is_not_there_is_not_cited() {
+    fn a_citation_of_a_missing_rule_is_found() {
         let stale = "//= p.md: close.7\nfn close() {}\n";
         assert_eq!(
             check(&[("a.rs", KEPT), ("b.rs", SHOWN), ("c.rs", stale)]),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_citation_above_nothing_is_found() {
+    fn a_citation_without_an_item_is_found() {
         let adrift = "//= p.md: close.1\n\nfn close() {}\n";
         assert_eq!(check(&[("a.rs", KEPT), ("b.rs", SHOWN), ("c.rs", adrift)]).len(), 1);
         let no_test = "//= p.md: close.1\nconst A: u8 = 1;\n";
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_given_once() {
+    fn a_duplicate_rule_name_is_found() {
         let found = Rules::of("p.md", "[a.1] x\n[a.1] y\n").violations;
         assert_eq!(found.iter().map(|v| v.place.as_str()).collect::<Vec<_>>(), ["p.md:2"]);
     }

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_literals_are_not_code() {
+    fn comments_and_literals_do_not_count_as_code() {
         let text = "a // todo!\nb /* dbg! /* x */ dbg! */ c\n\"todo!(\\\" dbg!\" d\nr#\"dbg!\"\"# e '\"' f 'x g\n";
         let code = code_of(text);
         let words: Vec<&str> = code.split_whitespace().collect();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_go_and_literals_may_stay() {
+    fn comments_are_removed_and_literals_kept() {
         assert_eq!(
             without_comments("a /* b */ \"// c\" // d\n'/' r\"/* e\"\n"),
             "a   \"// c\"  \n'/' r\"/* e\"\n"
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_are_found_where_they_are() {
+    fn leftovers_are_found_with_their_line() {
         let found = check_text("a.rs", "fn f() {\n    todo!()\n}\n");
         assert_eq!(found.len(), 1);
         assert_eq!(found.first().map(|violation| violation.place.as_str()), Some("a.rs:2"));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_found_and_a_word_about_it_is_not() {
+    fn a_use_of_a_clock_is_found_and_its_mention_is_not() {
         assert_eq!(check_sans_io("a.rs", "let now = std::time::Instant::now();").len(), 1);
         assert_eq!(check_sans_io("a.rs", "use std::thread;").len(), 1);
         assert!(

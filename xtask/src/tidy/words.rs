@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_found_whole_and_in_any_case() {
+    fn whole_words_are_found_in_any_case() {
         assert_eq!(
             of(&["Nobody is told.", "untold, a tell-tale"]),
             [("nobody", 1), ("told", 1)].into()
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_comments_of_code_and_text_outside_of_blocks_count() {
+    fn only_comments_and_text_outside_code_blocks_are_checked() {
         assert_eq!(comment_of("let a = 1; // anew"), Some("// anew"));
         assert_eq!(comment_of("let nobody = \"http://told\";"), None);
         let page = "nobody\n```\nnobody\n```\nanew\n";
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_glossary_lists_each_word_and_what_replaces_it() {
+    fn the_glossary_lists_each_word_and_its_replacement() {
         let glossary = read(&crate::workspace::source_root().join("docs/glossary.md")).unwrap();
         for (word, instead) in PATTERNS {
             let row = format!("| `{word}` | {instead} |");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn each_word_is_refused_with_what_to_write() {
+    fn each_word_is_refused_with_its_replacement() {
         assert_eq!(check("a", &Found::new()), None);
         let words = of(&["nobody", "nobody"]);
         let refused = check("a", &words).unwrap().to_string();

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_comes_back_as_it_was() {
+    fn an_address_converts_to_c_and_back() {
         for text in ["10.1.2.3:7471", "[fd00::1]:9"] {
             let address: SocketAddr = text.parse().unwrap();
             let c = storage(Some(address));

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_may_replace_what_is_found() {
+    fn programs_may_replace_resolved_addresses() {
         let found = passive();
         // SAFETY: the result was created above. Its address is replaced by memory from the C
         // library's allocator.
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_may_free_lists_of_their_own() {
+    fn programs_may_free_their_own_address_lists() {
         // SAFETY: the memory is zeroed and comes from the C library's allocator. It is linked to a
         // result of `rdma_getaddrinfo`.
         unsafe {

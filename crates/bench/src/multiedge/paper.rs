@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_is_in_the_data_and_none_of_two_way_at_a_gigabit() {
+    fn the_data_has_every_figure_except_two_way_at_a_gigabit() {
         for setup in ["1L-1G", "2L-1G", "2Lu-1G", "1L-10G"] {
             for test in [Test::PingPong, Test::OneWay, Test::TwoWay] {
                 let paper = figures(setup, test).unwrap();

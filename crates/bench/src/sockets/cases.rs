@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_library_nothing_is_said_to_go_over_it() {
+    fn without_the_library_no_contender_is_preloaded() {
         let cases = all(&wishes(Some("the library is not built".to_string())));
         assert!(cases.iter().flat_map(|case| &case.contenders).all(|c| !c.is_preloaded()));
         // The latency test has two sizes, and the throughput test has one. Four tests have two

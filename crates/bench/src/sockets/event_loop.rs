@@ -155,7 +155,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn several_clients_get_back_what_they_send_in_any_pieces() {
+    fn several_clients_get_their_bytes_back_in_any_fragments() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || echo(&listener));

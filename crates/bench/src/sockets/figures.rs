@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_ten_values_the_mean_of_eight_counts() {
+    fn the_trimmed_mean_uses_eight_of_ten_values() {
         let values = [1000.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, -1000.0];
         assert_eq!(Figure::of(values), Some(Figure { mean: 5.5, min: 2.0, max: 9.0 }));
         assert_eq!(Figure::of([1.0, 3.0]), Some(Figure { mean: 2.0, min: 1.0, max: 3.0 }));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_does_not_count_takes_its_partner_out_of_the_ratio() {
+    fn an_invalid_sample_excludes_its_partner_from_the_ratio() {
         let contenders = vec![Contender::Tcp, Contender::Sockets];
         let case = Case { test: Test::Latency, message_bytes: 1, clients: 1, contenders };
         let sample = |latency| Some(Sample { latency_us: Some(latency), ..Sample::default() });

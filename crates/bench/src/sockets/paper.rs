@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_toe_is_shown_beside_its_hosts_own_stack() {
+    fn only_the_toe_is_shown_next_to_the_stack_of_its_host() {
         let values = values();
         let ratios = || values.iter().filter(|value| value.ratio().is_some());
         assert!(ratios().all(|value| value.name == "TOE, back to back"));

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stayed_on_tcp_is_not_said_to_have_moved() {
+    fn connections_that_stayed_on_tcp_are_not_reported_as_moved() {
         assert_eq!(CLAIM.check(&counted()), Ok(()));
         let error = CLAIM.check(&PathTaken { moved: 1, ..counted() }).unwrap_err();
         let expected = "only 1 of 3 connections of the client moved to the edge; 2: no offer";

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wanted_survives_its_encoding() {
+    fn a_request_decodes_from_its_encoding() {
         for exchange in EXCHANGES {
             let wanted = Wanted { exchange, message_bytes: 1 << 20, count: Wanted::ENDLESS };
             assert_eq!(Wanted::decoded(&wanted.encoded()), Some(wanted));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn an_invalid_request_is_refused() {
         let wanted = Wanted { exchange: Exchange::Give, message_bytes: 1, count: 1 };
         let mut bytes = wanted.encoded();
         bytes[0] = 9;

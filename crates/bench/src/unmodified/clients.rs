@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_programs_print_is_read() {
+    fn the_output_of_programs_is_parsed() {
         let printed = "\"test\",\"rps\",\"avg_latency_ms\",\"p50_latency_ms\",\"p99_latency_ms\"\n\
                        \"SET\",\"42462.85\",\"0.774\",\"0.551\",\"6.303\"\n";
         let values = redis(printed).unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_result_is_reported() {
+    fn output_without_a_result_is_reported() {
         assert_eq!(redis("WARNING: Could not fetch server CONFIG\n"), None);
         assert_eq!(iperf3(r#"{"error":"unable to connect"}"#), None);
         assert_eq!(sockperf("sockperf: ERROR: Connection refused"), None);

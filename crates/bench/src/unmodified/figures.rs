@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_closed_before_it_can_move_is_not_held_against_the_edge() {
+    fn connections_closed_before_they_can_move_do_not_count_against_the_edge() {
         let path = |reason: &str| PathTaken {
             processes: 1,
             moved: 50,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_neighbours_and_the_first_one_changes() {
+    fn ratios_compare_adjacent_runs_in_alternating_order() {
         let [tcp, edge] = [Way::Tcp, Way::Edge];
         let mut order = Vec::new();
         let case = case();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_over_another_way_proves_nothing() {
+    fn one_sample_over_another_route_makes_a_case_unproven() {
         let case = case();
         let mut moved = [1, 0].into_iter();
         let case = case.measure(2, &mut Silent, |way| {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_reported_and_nothing_else() {
+    fn only_cases_that_cannot_run_are_reported() {
         let case = case();
         let case = case
             .measure(2, &mut Silent, |_| Err(ProgramError::Missing { program: "x", package: "y" }));

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_goes_with_all_that_is_in_it() {
+    fn the_folder_is_removed_with_its_contents() {
         let folder = Folder::create("test").unwrap();
         let file = folder.write("below/file", "x").unwrap();
         let open = folder.counters().unwrap();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn every_host_is_asked_in_every_gather() {
+    fn every_gather_queries_every_host() {
         for is_parallel in [false, true] {
             let answers = ["<METRIC a/><METRIC b/></GANGLIA_XML>\n", "<METRIC a/></GANGLIA_XML>"];
             let hosts = answers.map(|answer| host(answer, 1)).to_vec();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_answer_is_an_error_and_no_figure() {
+    fn a_truncated_answer_is_an_error_and_not_a_figure() {
         let hosts = vec![host("<METRIC a/>", 1)];
         let found = gather(&Task { hosts, is_parallel: false, seconds: 0.0 });
         assert_eq!((found.gathers, found.errors, found.bytes), (1, 1, [0, 0]));

@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_is_counted_of_the_group_only() {
+    fn only_the_time_of_the_process_group_is_counted() {
         let stat = "7 (a) b) S 1 5 5 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 99";
         assert_eq!(ticks_of(stat, 5), Some(100));
         assert_eq!(ticks_of(stat, 6), None);

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_sides_that_shall_have_the_library_are_run_with_it() {
+    fn only_the_requested_sides_run_with_the_library() {
         let words = |way: Way, side| {
             way.words(side, Path::new("/e"), Path::new("/c"), vec!["nginx".to_string()]).join(" ")
         };
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_later_library_may_say_more() {
+    fn a_file_of_a_later_library_may_have_more_fields() {
         let text = r#"{"program":"nginx","pid":7,"moved":1,"left":{"port":1},"more":true}"#;
         let one: OfProcess = serde_json::from_str(text).unwrap();
         assert_eq!((one.moved, one.left["port"], one.resets), (1, 1, 0));

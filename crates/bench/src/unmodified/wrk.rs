@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_the_script_is_read() {
+    fn the_line_of_the_script_is_parsed() {
         let printed = "Running 1s test\nmeasured: 1000000 2000 4096000 1 150.000 900.500\n";
         let summaries = Summary::parse(printed).unwrap();
         let sample = sample(&[summaries], 0.5, 0.25, PathTaken::default());
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_shared_by_the_places() {
+    fn connections_are_divided_among_the_clients() {
         let place = ProgramPlace {
             own_program: Path::new("own"),
             namespace: "host",
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_answered_is_no_result() {
+    fn a_run_without_answers_has_no_result() {
         assert_eq!(Summary::parse("measured: 1000000 0 0 8 0 0\n"), None);
         assert_eq!(Summary::parse("unable to connect"), None);
     }

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_without_a_run_that_took_time_is_refused() {
+    fn a_run_that_took_no_time_is_refused() {
         let document = CombDocument::parse(&text(1, 0.1)).unwrap();
         assert_eq!(document.points[0].runs[0].accounted, None);
         let error = CombDocument::parse(&text(1, 0.0)).unwrap_err().to_string();

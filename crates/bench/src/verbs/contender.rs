@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_is_not_there_has_a_row_with_the_reason() {
+    fn a_missing_device_has_a_row_with_the_reason() {
         assert_eq!(Device::named("edge0").row().cannot_run, None);
         let row = Device::named("mlx5_0").row();
         assert_eq!(row.name, "mlx5_0");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn contenders_of_one_point_have_names_of_their_own() {
+    fn contenders_of_one_point_have_distinct_names() {
         let names = [
             Contender::Edge(Operation::Write, Manner::Polling).name(),
             Contender::Edge(Operation::Send, Manner::Polling).name(),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn mpi_is_compared_with_what_it_stands_on_and_with_itself_over_tcp() {
+    fn mpi_is_compared_with_its_transport_and_with_itself_over_tcp() {
         let verbs = Contender::Edge(Operation::Write, Manner::Polling);
         let tcp = Contender::Tcp(Manner::Polling);
         let [mpi, same, other] =

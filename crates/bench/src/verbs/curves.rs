@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_at_half_of_the_cpu_is_read_between_points() {
+    fn the_bandwidth_at_half_of_the_cpu_is_interpolated() {
         let own =
             vec![point(1.0, 0.2, 1000, 0.0), point(2.0, 0.6, 600, 0.0), point(3.0, 0.9, 100, 0.0)];
         let other = vec![point(1.0, 0.2, 500, 0.0), point(2.0, 0.7, 300, 0.0)];
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_never_keeps_half_of_its_cpu_has_no_such_bandwidth() {
+    fn a_program_that_never_keeps_half_of_its_cpu_has_no_bandwidth_at_half() {
         assert_eq!(half_bandwidth(&[point(1.0, 0.1, 10, 0.0), point(2.0, 0.4, 10, 0.0)]), None);
         // If a program always keeps more than half of its CPU, the result is its highest bandwidth.
         assert_eq!(
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_after_work_that_is_longer_than_the_transfer_count() {
+    fn waits_after_work_longer_than_the_transfer_count() {
         let own =
             vec![point(1.0, 0.2, 8, 100.0), point(50.0, 0.3, 8, 60.0), point(200.0, 0.9, 8, 5.0)];
         let found = curve(Method::PostWorkWait, own.clone(), own);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn points_whose_cpu_time_adds_up_are_counted() {
+    fn points_with_consistent_cpu_time_are_counted() {
         let mut own = vec![point(1.0, 0.2, 8, 0.0), point(2.0, 0.2, 8, 0.0)];
         own[1].runs[0].accounted = Some(0.9);
         let found = Availability::new(vec![curve(Method::Silent, own, Vec::new())]);

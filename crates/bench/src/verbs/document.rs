@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_round_trip_is_the_latency_and_bytes_make_a_bandwidth() {
+    fn latency_is_half_a_round_trip_and_bandwidth_is_bytes_per_time() {
         let document = Document::parse(&text(1, &run(2.0, r#""rounds":10"#))).unwrap();
         let taken = document.points[0].runs[0];
         assert!((taken.value(2.0) - 0.1).abs() < 1e-12 && (taken.value(1.0) - 0.2).abs() < 1e-12);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_around_a_document_are_left_out() {
+    fn lines_around_a_document_are_ignored() {
         let text = format!(
             "a {{ library }} speaks\n{}\ndone\n",
             text(1, &run(2.0, r#""rounds":1"#)).replacen('{', "{\n", 1)
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_refused() {
+    fn a_document_without_a_result_is_refused() {
         let refused = |text: &str, expected: &str| {
             let error = Document::parse(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_long_time_is_a_timer_and_two_are_load() {
+    fn one_outlier_is_ignored_and_two_count_as_load() {
         assert!(spread_percent(&[900, 100, 101, 150, 100]) < 2.0);
         assert!(spread_percent(&[100, 100, 150, 150, 100]) > 49.0);
         assert!(spread_percent(&[]).abs() < f64::EPSILON);

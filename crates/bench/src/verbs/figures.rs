@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paper_takes_the_mean_of_eight_out_of_ten() {
+    fn the_paper_uses_the_mean_of_eight_out_of_ten() {
         let ten = [1.0, 2.0, 2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 1000.0];
         assert_eq!(paper_mean(ten.into_iter()), Some(3.0));
         assert_eq!(paper_mean([1.0, 3.0].into_iter()), Some(2.0));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_taken_sample_by_sample_and_not_to_oneself() {
+    fn ratios_are_computed_per_sample_and_not_to_the_contender_itself() {
         let edge = Contender::Edge(Operation::Write, Manner::Polling);
         let tcp = Contender::Tcp(Manner::Polling);
         // Simulates a machine that becomes slower from sample to sample.

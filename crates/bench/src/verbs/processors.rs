@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_a_cpu_is_not_that_of_another() {
+    fn the_line_of_each_cpu_is_found_by_its_exact_number() {
         let text = "cpu  9 9\ncpu1 1 2 3 4 5 6 7 8 1 0\ncpu10 100 0 0 0 0 0 0 0 0 0\n";
         assert_eq!(of_cpu(text, 1), Ticks { all: 36, interrupts: 13 });
         assert_eq!(of_cpu(text, 10), Ticks { all: 100, interrupts: 0 });
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_the_time_in_between() {
+    fn interrupt_shares_are_computed_over_the_interval() {
         let before = [Ticks { all: 100, interrupts: 50 }, Ticks::default()];
         let after = [Ticks { all: 200, interrupts: 75 }, Ticks::default()];
         let [client, server] = interrupt_shares(before, after);

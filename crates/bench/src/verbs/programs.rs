@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_missing_is_named_with_the_command_that_helps() {
+    fn a_missing_program_is_named_with_the_command_that_installs_it() {
         let error = Programs::find(Path::new("/nowhere/ethernot")).unwrap_err().to_string();
         assert!(error.contains("no iwarp-perf") && error.contains("/nowhere/lib"), "{error}");
         assert!(error.contains("xtask -- libraries"), "{error}");

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_region_is_compared_with_the_smallest_run_by_run() {
+    fn growth_compares_the_largest_region_with_the_smallest_run_by_run() {
         let mut found = Registration { points: vec![], growth: vec![], failures: vec![] };
         let runs = vec![
             vec![run(4096, 1.0, 1), run(1 << 30, 1.4, 1)],
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn one_size_does_not_grow() {
+    fn one_size_has_no_growth() {
         assert_eq!(Growth::of(&[vec![run(4096, 1.0, 1)]]), None);
     }
 }

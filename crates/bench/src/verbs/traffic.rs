@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_datagrams_hold_was_carried_by_something_else() {
+    fn traffic_beyond_the_capacity_of_the_datagrams_is_detected() {
         let traffic = Traffic { datagrams: 10, segments: 124 };
         assert!(traffic.can_have_carried(10 * 65_535, 10));
         assert!(!traffic.can_have_carried(10 * 65_535 + 1, 0) && !traffic.can_have_carried(0, 11));

@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stations_survive_their_text() {
+    fn a_station_parses_from_its_text() {
         let one = [2, 0, 0, 0xab, 0xcd, 0xef];
         assert_eq!(station(&listed(one)), Some(one));
         assert_eq!(station("02:00"), None);

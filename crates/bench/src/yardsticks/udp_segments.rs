@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_gathers_88_pieces_and_every_place_is_within_the_buffer() {
+    fn one_call_gathers_88_sges_within_the_buffer() {
         for message_bytes in [64 << 10, 1 << 20] {
             let shape = Shape::of(&setup(message_bytes));
             assert_eq!((shape.batch(), shape.payload_bytes), (44, 1440));
@@ -471,14 +471,14 @@ mod tests {
     }
 
     #[test]
-    fn control_datagrams_survive_the_way_and_are_no_payload() {
+    fn control_datagrams_decode_and_payload_does_not_decode_as_control() {
         let control = Control { kind: CREDIT, phase: 3, value: u64::MAX };
         assert_eq!(Control::from_bytes(&control.to_bytes()), Some(control));
         assert_eq!(Control::from_bytes(&[0; HEADER_BYTES + 1]), None);
     }
 
     #[test]
-    fn phases_end_with_everything_there() {
+    fn every_phase_ends_with_all_bytes_received() {
         let setup = setup(64 << 10);
         let (sender, advertised) = mpsc::channel();
         thread::scope(|scope| {

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_buffers_are_advised_against_unless_they_can_be_exceeded() {
+    fn small_socket_buffers_cause_a_warning_unless_they_can_be_exceeded() {
         let short = buffer_limit("net.core.rmem_max", Some("212992"), 4 << 20, false).unwrap();
         assert_eq!(short.remedy.unwrap(), "sudo sysctl -w net.core.rmem_max=4194304");
         let free = buffer_limit("net.core.rmem_max", Some("212992"), 4 << 20, true).unwrap();

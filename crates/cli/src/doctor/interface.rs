@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_running_interface_with_all_rights_can_have_every_link() {
+    fn a_running_interface_with_all_rights_supports_every_link() {
         let (interface, rights) = (ethernet(), superuser());
         assert_eq!(udp(&interface, |_, _| Ok(())).word, "yes");
         assert_eq!(packet(&interface, &rights).word, "yes");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attached_program_is_named_with_the_command_that_takes_it_off() {
+    fn an_attached_program_is_named_with_the_command_that_detaches_it() {
         let program = AttachedProgram { id: 7, mode: ProgramMode::Generic };
         let verdict = xdp(&ethernet(), &[(program, Some("guard".into()))], &superuser());
         let obstacle = verdict.obstacle.unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_that_are_down_or_without_address_or_no_ethernet_are_distinguished() {
+    fn interfaces_down_without_address_or_not_ethernet_are_distinguished() {
         let mut down = ethernet();
         (down.is_up, down.is_running) = (false, false);
         assert_eq!(udp(&down, |_, _| Ok(())).remedy.unwrap(), "sudo ip link set eth0 up");

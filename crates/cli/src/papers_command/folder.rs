@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_kept_whole_and_what_is_broken_is_refused_by_name() {
+    fn results_are_stored_atomically_and_broken_ones_are_refused_by_name() {
         let path = env::temp_dir().join(format!("ethernot-papers-{}", process::id()));
         let folder = Folder::create(&path).unwrap();
         let mut document = Document::new("sandia1999", "table1");

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_of_one_command_are_measured_together_and_the_cheapest_first() {
+    fn items_of_one_command_are_measured_together_cheapest_first() {
         let items = papers::printed::all().iter().flat_map(|paper| {
             paper.items.iter().filter(|item| item.has_command()).map(|item| (&*paper.key, item))
         });

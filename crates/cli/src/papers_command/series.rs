@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_study_of_sandia_is_that_of_the_simulator_to_the_last_digit() {
+    fn the_sandia_study_equals_the_simulator_result_to_the_last_digit() {
         let found = Reproduction::new(&Configurations::default()).expect("it runs");
         let (curves, seen) = of_sandia(&found);
         let mut document = Document::new("sandia1999", "table2");

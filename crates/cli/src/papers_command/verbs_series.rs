@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_is_read_from_the_line_between_two_points() {
+    fn bandwidth_is_interpolated_between_two_points() {
         let points = [(0.0, 0.0), (20.0, 100.0), (100.0, 100.0)];
         assert_eq!(between(&points, 10.0), Some(50.0));
         assert_eq!(between(&points, 60.0), Some(100.0));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_of_comb_has_the_share_of_the_cpu_that_full_bandwidth_takes() {
+    fn a_comb_curve_has_the_cpu_share_at_full_bandwidth() {
         let point = |availability, megabytes: f64| CurvePoint {
             iterations: 1,
             interval_us: 1.0,

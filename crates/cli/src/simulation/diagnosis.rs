@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_made_a_run_late_only_if_its_waits_count() {
+    fn a_link_delays_a_run_only_if_waits_on_it_are_significant() {
         assert!(
             diagnosis_of(2_000_000_000)
                 .contains("the longest waits were for link h0->s0: 2.00 ms (40.0 %)")

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_distribution_ends_with_all() {
+    fn a_distribution_ends_at_one() {
         let mut times: Vec<u64> = (1..=10_000).rev().map(|time| time * 1_000_000).collect();
         let points = distribution(&mut times);
         assert!(points.len() <= POINTS + 1);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_say_how_fast_it_is() {
+    fn progress_shows_the_simulation_rate() {
         let report =
             Progress { share: Some(0.5), now_ps: 2_500_000_000, events: 30_000_000, messages: 7 };
         assert_eq!(

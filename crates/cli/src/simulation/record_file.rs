@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_values_are_empty_or_null() {
+    fn unknown_values_are_written_as_empty_or_null() {
         let (mut csv, mut json) = (Vec::new(), Vec::new());
         table().write_csv(&mut csv).unwrap();
         table().write_json(&mut json).unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extension_says_the_form() {
+    fn the_file_extension_selects_the_format() {
         assert!(parse_path("a.csv").is_ok() && parse_path("b/c.json").is_ok());
         assert!(parse_path("c.arrow").is_ok());
         for wrong in ["a.txt", "arrow", "a.parquet"] {

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_json_with_a_span_for_each_message_and_busy_time_of_a_link() {
+    fn the_trace_is_json_with_a_span_for_each_message_and_busy_link_time() {
         let (trace, left_out) = trace(usize::MAX);
         assert_eq!(left_out, 0);
         assert_eq!(of_phase(&trace, "b").len(), 4 * 4 * 2);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_bounds_it_and_what_is_left_out_is_reported() {
+    fn the_limit_bounds_the_trace_and_omitted_spans_are_reported() {
         let (all, _) = trace(usize::MAX);
         let spans = |trace: &Value| of_phase(trace, "b").len() + of_phase(trace, "X").len();
         let (few, left_out) = trace(20);

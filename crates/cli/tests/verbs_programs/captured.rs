@@ -8,7 +8,7 @@ use std::{fs, process};
 use super::{Host, User, ends_well, listening, listening_for_requests, start, text, two_hosts};
 
 #[test]
-fn every_frame_of_a_capture_is_decoded_whatever_link_it_took() {
+fn every_frame_of_a_capture_is_decoded_for_every_kind_of_link() {
     let seen = ping_pong("links", "ibv_rc_pingpong", "10.9.9.2", Place::TwoHosts);
     let Some(seen) = seen else { return };
     let addresses: Vec<_> = seen.iter().filter_map(|name| name.split(':').next()).collect();

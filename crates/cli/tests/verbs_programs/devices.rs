@@ -42,7 +42,7 @@ fn each_device_has_an_interface_of_its_own() {
 }
 
 #[test]
-fn lists_of_links_say_which_device_has_what() {
+fn link_lists_assign_links_to_devices() {
     let Some([host, _peer]) = two_hosts_with_two_rails(&["ibv_devinfo"]) else { return };
     let seen = |links: &str| {
         let options = [&TWO[..], &["--links", links]].concat();
@@ -87,7 +87,7 @@ fn programs_use_the_device_that_they_name_and_the_other_is_idle() {
 }
 
 #[test]
-fn the_connection_manager_takes_the_device_that_has_the_address() {
+fn the_connection_manager_uses_the_device_with_the_address() {
     let Some([client, server]) = two_hosts_with_two_rails(&["rping"]) else { return };
     for address in ["10.9.9.2", "10.9.8.2"] {
         let serving = ["rping", "-s", "-C", "20", "-p", "18515"];
@@ -105,7 +105,7 @@ fn the_connection_manager_takes_the_device_that_has_the_address() {
 }
 
 #[test]
-fn statistics_and_captures_are_of_all_devices() {
+fn statistics_and_captures_cover_all_devices() {
     let Some([host, _peer]) = two_hosts_with_two_rails(&["rping"]) else { return };
     let file = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("devices.pcapng");
     // A server of the connection manager opens all devices.

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn small_requests_do_not_shrink_the_window_of_a_large_one() {
+    fn small_requests_do_not_shrink_the_window() {
         let mut aimd = Aimd::new(16, FRAME);
         let request =
             AckSample { acked_bytes: 100, acked_packets: 1, rate: Some(1_000_000), ..round(0) };
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_the_hosts_widens_the_cap() {
+    fn time_spent_in_hosts_raises_the_window_cap() {
         let mut aimd = grown();
         for _ in 0..3 {
             aimd.on_ack(Instant(0), &AckSample { host_ns: 50_000, ..round(0) });
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_were_none_are_undone() {
+    fn spurious_losses_are_undone() {
         let mut aimd = grown();
         aimd.on_loss(Instant(100), &lost(2, 50, false));
         aimd.on_loss(Instant(110), &lost(1, 60, false));
@@ -464,14 +464,14 @@ mod tests {
     }
 
     #[test]
-    fn silence_leaves_two_frames() {
+    fn persistent_silence_reduces_the_window_to_two_frames() {
         let mut aimd = grown();
         aimd.on_loss(Instant(100), &lost(0, 100, true));
         assert_eq!(aimd.window(), 2 * FRAME);
     }
 
     #[test]
-    fn few_marks_reduce_little_and_many_reduce_much() {
+    fn few_marks_reduce_the_window_little_and_many_marks_much() {
         let (mut few, mut many) = (grown(), grown());
         for _ in 0..100 {
             few.on_ack(Instant(0), &AckSample { window_limited: false, ..round(0) });
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_brings_more_without_a_longer_round_trip_is_kept() {
+    fn a_larger_window_with_more_throughput_and_the_same_round_trip_is_kept() {
         let mut search = CapSearch::default();
         let (cap, mut window) = (10_000, 10_000);
         let mut sample = round(0);
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_only_lengthens_the_queue_is_given_up() {
+    fn a_larger_window_that_only_lengthens_the_queue_is_abandoned() {
         let mut search = CapSearch::default();
         let (cap, mut window) = (10_000, 10_000);
         let mut sample = round(0);

@@ -33,7 +33,7 @@ fn a_single_packet_is_acknowledged_after_the_delay() {
 
 //= protocol.md: ack.7
 #[test]
-fn in_the_middle_of_an_operation_an_acknowledgement_waits_to_be_asked_for() {
+fn an_acknowledgement_within_an_operation_waits_for_a_request() {
     let mut received = ReceivedPackets::default();
     observe(&mut received, 0, Eliciting::Midway);
     assert_eq!(received.deadline(), NOW.after_ns(1_000_000));
@@ -49,7 +49,7 @@ fn in_the_middle_of_an_operation_an_acknowledgement_waits_to_be_asked_for() {
 }
 
 #[test]
-fn the_end_of_an_operation_is_reported_soon_unless_another_begins() {
+fn the_end_of_an_operation_is_acknowledged_soon_unless_another_begins() {
     let mut received = ReceivedPackets::default();
     observe(&mut received, 0, Eliciting::Midway);
     arrive(&mut received, 1);
@@ -60,8 +60,7 @@ fn the_end_of_an_operation_is_reported_soon_unless_another_begins() {
 }
 
 #[test]
-fn where_nothing_is_lost_packets_are_acknowledged_when_half_of_the_time_has_passed_or_they_are_many()
- {
+fn without_loss_packets_are_acknowledged_after_half_of_the_time_or_when_many_are_pending() {
     let mut received = ReceivedPackets::default();
     received.set_lossless(true);
     arrive(&mut received, 0);
@@ -85,7 +84,7 @@ fn where_nothing_is_lost_packets_are_acknowledged_when_half_of_the_time_has_pass
 }
 
 #[test]
-fn many_packets_are_worth_their_bytes_on_a_data_frame() {
+fn many_pending_packets_justify_an_acknowledgement_on_a_data_frame() {
     let mut received = ReceivedPackets::default();
     for number in 0..16 {
         assert!(!received.acknowledgement_rides(NOW), "after {number}");
@@ -96,7 +95,7 @@ fn many_packets_are_worth_their_bytes_on_a_data_frame() {
 
 //= protocol.md: ack.5
 #[test]
-fn a_gap_is_reported_at_once_and_only_once() {
+fn a_gap_is_reported_at_once_and_once_only() {
     let mut received = ReceivedPackets::default();
     arrive(&mut received, 0);
     arrive(&mut received, 2);
@@ -107,7 +106,7 @@ fn a_gap_is_reported_at_once_and_only_once() {
 }
 
 #[test]
-fn a_gap_found_by_a_packet_that_does_not_elicit_is_reported_with_the_next_that_does() {
+fn a_gap_found_by_a_non_eliciting_packet_is_reported_with_the_next_eliciting_one() {
     let mut received = ReceivedPackets::default();
     observe(&mut received, 2, Eliciting::No);
     assert_eq!(received.deadline(), Instant::NEVER);
@@ -117,7 +116,7 @@ fn a_gap_found_by_a_packet_that_does_not_elicit_is_reported_with_the_next_that_d
 
 //= protocol.md: ack.4
 #[test]
-fn packets_that_do_not_elicit_never_cause_an_acknowledgement() {
+fn non_eliciting_packets_never_cause_an_acknowledgement() {
     let mut received = ReceivedPackets::default();
     for number in [0, 1, 1, 7, 3, 3] {
         received.observe(NOW, NOW, number, true, Eliciting::No, true);
@@ -129,7 +128,7 @@ fn packets_that_do_not_elicit_never_cause_an_acknowledgement() {
 
 //= protocol.md: receive.4, ack.2, ack.5
 #[test]
-fn duplicates_marks_and_late_packets_are_acknowledged_at_once() {
+fn duplicate_marked_and_late_packets_are_acknowledged_at_once() {
     type Case = (&'static str, fn(&mut ReceivedPackets) -> Arrival);
     let cases: [Case; 3] = [
         ("duplicate", |r| arrive(r, 3)),
@@ -148,7 +147,7 @@ fn duplicates_marks_and_late_packets_are_acknowledged_at_once() {
 
 //= protocol.md: ack.6
 #[test]
-fn what_was_asked_for_waits_for_an_answer_to_ride_on_and_not_for_what_follows() {
+fn a_requested_acknowledgement_waits_for_an_answer_and_not_for_later_packets() {
     let mut received = ReceivedPackets::default();
     received.observe(NOW, NOW, 0, false, Eliciting::Yes, true);
     assert_eq!(received.deadline(), NOW.after_ns(ANSWER_NS));
@@ -165,7 +164,7 @@ fn what_was_asked_for_waits_for_an_answer_to_ride_on_and_not_for_what_follows() 
 }
 
 #[test]
-fn nothing_received_makes_no_block() {
+fn no_block_is_written_before_the_first_packet() {
     let mut received = ReceivedPackets::default();
     assert_eq!(received.write_block(NOW, LinkIndex(0)), None);
     assert_eq!(
@@ -178,7 +177,7 @@ fn nothing_received_makes_no_block() {
 
 //= protocol.md: receive.4, packet.3
 #[test]
-fn numbers_below_zero_and_far_ahead_are_refused() {
+fn packet_numbers_below_zero_and_far_ahead_are_refused() {
     let mut received = ReceivedPackets::default();
     assert_eq!(arrive(&mut received, u32::MAX), Arrival::Implausible);
     assert_eq!(arrive(&mut received, JUMP_PACKETS_MAX as u32 + 1), Arrival::Implausible);
@@ -189,7 +188,7 @@ fn numbers_below_zero_and_far_ahead_are_refused() {
 
 //= protocol.md: packet.2
 #[test]
-fn numbers_continue_past_32_bits() {
+fn packet_numbers_continue_past_32_bits() {
     let mut received = ReceivedPackets::default();
     let mut number = 0;
     while number < 1 << 33 {
@@ -224,7 +223,7 @@ fn a_run_longer_than_the_window_survives_a_hole_that_fills_late() {
 }
 
 #[test]
-fn an_old_hole_costs_no_words() {
+fn an_old_hole_adds_no_bitmap_words() {
     let mut received = ReceivedPackets::default();
     for number in (0..2_000).filter(|&number| number != 1_500) {
         arrive(&mut received, number);
@@ -239,7 +238,7 @@ fn an_old_hole_costs_no_words() {
 }
 
 #[test]
-fn the_run_stops_at_its_field() {
+fn the_run_is_limited_by_its_field() {
     let mut received = ReceivedPackets::default();
     for number in 2..70_000 {
         arrive(&mut received, number);
@@ -276,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn any_wire_number_is_handled(numbers in prop::collection::vec(any::<u32>(), 0..200)) {
+    fn any_wire_packet_number_is_handled(numbers in prop::collection::vec(any::<u32>(), 0..200)) {
         let mut received = ReceivedPackets::default();
         for number in numbers {
             let before = received.classify(number);

@@ -43,7 +43,7 @@ fn the_only_usable_link_gets_everything() {
 }
 
 #[test]
-fn nothing_is_given_where_nothing_waits() {
+fn no_link_gets_frames_without_a_backlog() {
     let views = [view(&GIGABIT), view(&TENTH)];
     for policy in [SchedulingPolicy::EarliestDelivery, SchedulingPolicy::RoundRobin] {
         let chosen = next(policy, 0, NOW, &views, &mut SchedulerState::default());
@@ -80,7 +80,7 @@ fn a_window_that_does_not_hold_a_frame_is_closed() {
 }
 
 #[test]
-fn a_link_with_much_queued_waits_a_little_for_one_that_delivers_earlier() {
+fn a_frame_waits_briefly_for_a_link_that_delivers_earlier() {
     let mut views = [view(&GIGABIT); 2];
     (views[0].window_left_bytes, views[0].opens_at) = (0, NOW.after_ns(20_000));
     (views[0].idle_at, views[1].idle_at) = (NOW.after_ns(80_001), NOW.after_ns(110_000));
@@ -98,7 +98,7 @@ fn a_link_with_much_queued_waits_a_little_for_one_that_delivers_earlier() {
 }
 
 #[test]
-fn a_link_that_has_its_share_gets_no_more_and_has_no_closed_window() {
+fn a_link_with_its_full_share_gets_no_frame_and_does_not_count_as_closed() {
     let mut views = [view(&GIGABIT), view(&TENTH)];
     views[0].has_share = true;
     (views[0].window_left_bytes, views[0].opens_at) = (0, NOW.after_ns(1_000_000));
@@ -119,7 +119,7 @@ fn a_backup_link_waits_until_no_other_is_usable() {
 }
 
 #[test]
-fn a_link_without_a_rate_gets_a_first_share_and_no_small_operation() {
+fn an_unmeasured_link_gets_a_first_share_but_no_small_operation() {
     let mut views = [view(&TEN_GIGABIT), view(&GIGABIT)];
     views[0].window_left_bytes = 0;
     views[1].rate_bytes_per_second = None;
@@ -137,7 +137,7 @@ fn a_link_without_a_rate_gets_a_first_share_and_no_small_operation() {
 }
 
 #[test]
-fn a_link_that_got_nothing_for_long_is_measured_again() {
+fn a_link_unused_for_long_is_measured_again() {
     let mut views = [view(&GIGABIT), view(&GIGABIT)];
     views[0].window_left_bytes = 0;
     views[1].rate_bytes_per_second = Some(1_000);
@@ -154,7 +154,7 @@ fn a_link_that_got_nothing_for_long_is_measured_again() {
 }
 
 #[test]
-fn round_robin_skips_links_that_are_not_usable_and_waits_for_the_one_whose_turn_it_is() {
+fn round_robin_skips_unusable_links_and_waits_for_the_next_usable_one() {
     let mut views = [view(&GIGABIT); 3];
     views[1].usable = false;
     let mut state = SchedulerState::default();
@@ -189,7 +189,7 @@ proptest! {
     /// If the scheduler gave no data to any open link, a backlog could wait for ever. The test also
     /// checks, for any input, that a link gets a frame only if it may carry data and has room.
     #[test]
-    fn some_open_link_gets_data_unless_a_closed_one_is_expected(
+    fn an_open_link_gets_data_unless_a_closed_one_is_expected_to_open(
         views in prop::collection::vec(any_view(), 1..16),
         backlog_bytes in prop_oneof![1_u64..5_000, any::<u64>()],
         now in any::<u64>(),
@@ -226,7 +226,7 @@ proptest! {
     /// * This link waits for a link that opens within `HOLD_NS`, and does not become idle before
     ///   that.
     #[test]
-    fn a_link_with_room_idles_only_if_the_others_finish_the_backlog_sooner(
+    fn an_open_link_idles_only_if_the_others_finish_the_backlog_sooner(
         links in prop::collection::vec(any_link(), 2..6),
         frames in prop_oneof![1_u64..8, 1_u64..2_000],
     ) {
@@ -256,7 +256,7 @@ proptest! {
     /// turn. After that, the state of its window must not affect the choice between the other
     /// links.
     #[test]
-    fn a_full_share_of_a_turn_is_no_closed_window(
+    fn a_link_with_its_full_share_does_not_affect_the_choice_of_another(
         links in prop::collection::vec(any_link(), 2..6),
         frames in 1_u64..2_000,
         window_left_bytes in prop_oneof![Just(0), Just(u64::MAX)],

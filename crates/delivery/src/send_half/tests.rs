@@ -93,7 +93,7 @@ fn an_idle_link_has_no_memory_of_packets_and_no_deadline() {
 }
 
 #[test]
-fn bitmap_begins_below_the_gap() {
+fn the_bitmap_begins_below_the_gap() {
     let mut f = Fixture::new();
     f.send(8);
     f.advance_us(100);
@@ -104,7 +104,7 @@ fn bitmap_begins_below_the_gap() {
 }
 
 #[test]
-fn a_packet_overtaken_by_three_is_lost_and_one_overtaken_by_one_after_a_while() {
+fn a_packet_overtaken_by_three_is_lost_at_once_and_one_overtaken_by_one_after_a_delay() {
     let mut f = Fixture::new();
     f.send(6);
     f.advance_us(100);
@@ -119,7 +119,7 @@ fn a_packet_overtaken_by_three_is_lost_and_one_overtaken_by_one_after_a_while() 
 
 //= protocol.md: ack.3
 #[test]
-fn round_trip_time_is_without_the_delay_of_the_peer() {
+fn the_round_trip_time_excludes_the_delay_of_the_peer() {
     let mut f = Fixture::new();
     f.send(1);
     f.advance_us(164);
@@ -151,7 +151,7 @@ fn a_late_acknowledgement_of_a_lost_packet_is_spurious_and_restores_the_window()
 
 //= protocol.md: again.2
 #[test]
-fn probe_timeouts_back_off_and_end_with_an_answer() {
+fn probe_timeouts_back_off_until_an_answer() {
     let mut f = Fixture::new();
     f.send(2);
     let mut last = f.now;
@@ -168,7 +168,7 @@ fn probe_timeouts_back_off_and_end_with_an_answer() {
 }
 
 #[test]
-fn a_retired_packet_returns_its_content_once_and_still_gives_a_round_trip_time() {
+fn a_retired_packet_returns_its_content_once_and_still_yields_a_round_trip_sample() {
     let mut f = Fixture::new();
     f.send_as(PacketClass::MtuProbe, 1);
     f.send(1);
@@ -182,7 +182,7 @@ fn a_retired_packet_returns_its_content_once_and_still_gives_a_round_trip_time()
 }
 
 #[test]
-fn what_the_receiver_refused_is_neither_in_flight_nor_lost() {
+fn a_packet_that_the_receiver_refused_is_neither_in_flight_nor_lost() {
     let mut f = Fixture::new();
     f.send(4);
     let window = f.half.window();
@@ -214,7 +214,7 @@ fn a_lost_mtu_probe_is_not_congestion() {
 }
 
 #[test]
-fn pure_acknowledgements_take_numbers_only() {
+fn pure_acknowledgements_take_only_packet_numbers() {
     let mut f = Fixture::new();
     f.send_as(PacketClass::Unacknowledged, 5);
     assert_eq!(f.half.next_packet(), PacketNumber(5));
@@ -227,7 +227,7 @@ fn pure_acknowledgements_take_numbers_only() {
 
 //= protocol.md: packet.1
 #[test]
-fn unsend_takes_numbers_back_and_returns_the_newest_first() {
+fn unsend_releases_packet_numbers_and_returns_the_newest_first() {
     let mut f = Fixture::new();
     f.send(3);
     f.send_as(PacketClass::Unacknowledged, 1);
@@ -241,7 +241,7 @@ fn unsend_takes_numbers_back_and_returns_the_newest_first() {
 
 //= protocol.md: packet.1
 #[test]
-fn numbers_of_frames_that_may_have_left_are_not_used_again_and_count_as_no_loss() {
+fn numbers_of_possibly_sent_frames_are_not_reused_and_do_not_count_as_lost() {
     let mut f = Fixture::new();
     f.send(4);
     let mut back = Vec::new();
@@ -263,7 +263,7 @@ fn numbers_of_frames_that_may_have_left_are_not_used_again_and_count_as_no_loss(
 
 //= protocol.md: ack.11
 #[test]
-fn acknowledging_what_was_not_sent_is_an_error() {
+fn acknowledging_an_unsent_packet_is_an_error() {
     let mut f = Fixture::new();
     f.send(1);
     let block = AckBlock {
@@ -294,7 +294,7 @@ fn drained_contents_are_not_reported_again() {
 }
 
 #[test]
-fn numbers_survive_the_wrap_of_their_low_bits() {
+fn packet_numbers_survive_the_wrap_of_their_low_bits() {
     let mut f = Fixture::new();
     f.half.next = PacketNumber(u64::from(u32::MAX) - 3);
     f.half.acked_end = f.half.next;
@@ -306,7 +306,7 @@ fn numbers_survive_the_wrap_of_their_low_bits() {
 
 //= protocol.md: state.3
 #[test]
-fn a_restarted_link_is_measured_from_the_beginning() {
+fn a_restarted_link_is_measured_from_scratch() {
     let mut f = Fixture::new();
     for packets in 0..20 {
         f.send(10);
@@ -325,7 +325,7 @@ fn a_restarted_link_is_measured_from_the_beginning() {
 /// Simulates a token bucket before a link of 125 MB/s: a few messages pass at once, and after them
 /// 100 frames are in flight. The burst of the bucket must not raise the number of frames in flight.
 #[test]
-fn what_is_in_flight_on_a_busy_link_does_not_follow_its_bursts() {
+fn bursts_do_not_raise_the_frames_in_flight_on_a_busy_link() {
     let mut f = Fixture::new();
     for burst in 1..=6 {
         f.send(10);
@@ -358,7 +358,7 @@ fn the_peers_buffer_bounds_the_window() {
 }
 
 #[test]
-fn backlog_grows_with_what_is_sent_and_ends_with_what_is_acknowledged() {
+fn the_backlog_grows_with_sent_bytes_and_ends_when_all_are_acknowledged() {
     let config = SendConfig { nominal_rate: Some(1_000_000_000), ..SendConfig::default() };
     let mut f = Fixture::new();
     f.half = SendHalf::new(&config, Instant(0));
@@ -370,7 +370,7 @@ fn backlog_grows_with_what_is_sent_and_ends_with_what_is_acknowledged() {
 }
 
 #[test]
-fn a_link_that_seems_a_little_slower_than_another_is_taken_for_as_fast() {
+fn a_link_measured_slightly_slower_than_another_counts_as_equally_fast() {
     let config = SendConfig { nominal_rate: Some(1_000_000_000), ..SendConfig::default() };
     for (fastest, microseconds) in [(1_999_999_999, 5), (2_000_000_000, 5), (2_000_000_002, 10)] {
         let mut f = Fixture::new();

@@ -42,7 +42,7 @@ fn one_flow_fills_the_link_with_a_short_queue() {
 }
 
 #[test]
-fn random_loss_hardly_costs_goodput() {
+fn random_loss_hardly_reduces_goodput() {
     let clean = run("no loss", gigabit_link(), 1, 500).goodput();
     for (loss, least) in [(0.01, 0.95), (0.05, 0.88), (0.1, 0.8)] {
         let lossy = Link { loss, ..gigabit_link() };
@@ -54,7 +54,7 @@ fn random_loss_hardly_costs_goodput() {
 }
 
 #[test]
-fn random_loss_on_fast_and_long_links_hardly_costs_goodput() {
+fn random_loss_on_fast_and_long_links_hardly_reduces_goodput() {
     for (rate, one_way_ns) in [(10 * GIGABIT, 20_000), (10 * GIGABIT, 500_000), (GIGABIT, MS * 5)] {
         let link = Link { rate, one_way_ns, queue_bytes: 1 << 20, ..Link::default() };
         let name =
@@ -69,7 +69,7 @@ fn random_loss_on_fast_and_long_links_hardly_costs_goodput() {
 }
 
 #[test]
-fn lost_acknowledgements_hardly_cost_goodput() {
+fn lost_acknowledgements_hardly_reduce_goodput() {
     let link = Link { loss: 0.01, ack_loss: 0.1, ..gigabit_link() };
     assert!(run("1 % loss, 10 % of acks lost", link, 1, 300).goodput() > 0.93 * GIGABIT as f64);
 }
@@ -90,7 +90,7 @@ fn rate_steps_are_followed_down_and_up() {
 }
 
 #[test]
-fn a_queue_that_overflows_is_not_kept_overflowing() {
+fn an_overflowing_queue_drains() {
     let link = Link { queue_bytes: 16 * 1472, ..gigabit_link() };
     let outcome = run("4 flows, queue of 16 frames", link, 4, 500);
     assert!(outcome.goodput() > 0.85 * GIGABIT as f64);
@@ -98,7 +98,7 @@ fn a_queue_that_overflows_is_not_kept_overflowing() {
 }
 
 #[test]
-fn competing_flows_share_and_none_starves() {
+fn competing_flows_share_the_link_and_none_starves() {
     for flows in [2, 4, 16] {
         let outcome = run(&format!("{flows} flows"), gigabit_link(), flows, 1000);
         assert!(outcome.goodput() > 0.95 * GIGABIT as f64);

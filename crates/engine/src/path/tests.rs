@@ -20,7 +20,7 @@ const fn packet(number: u32) -> Packet {
 }
 
 #[test]
-fn what_a_driver_did_not_take_was_never_counted() {
+fn frames_that_the_driver_refused_are_not_counted() {
     let (mut path, mut pool) = (path(), pool());
     let before = path.counters;
     for (purpose, has_acks) in
@@ -51,7 +51,7 @@ fn each_frame_is_counted_once_and_only_a_new_one_is_a_sign_of_life() {
 }
 
 #[test]
-fn data_that_is_given_up_is_retransmitted_and_so_are_messages() {
+fn data_and_messages_of_an_abandoned_path_are_retransmitted() {
     let (mut path, mut pool) = (path(), pool());
     path.on_sent(&mut pool, START, 100, Purpose::Data, data(1), false);
     let ping = path.pending().carried(PING, None);
@@ -82,7 +82,7 @@ fn another_link_reports_a_silent_one_only_if_it_progressed_later() {
 
 #[test]
 #[should_panic(expected = "packet numbers belong to an index")]
-fn packet_numbers_do_not_go_to_another_index() {
+fn renewing_a_path_under_another_index_panics() {
     let (before, mut fresh) = (path(), path());
     fresh.index = LinkIndex(1);
     before.renew(fresh, START, &CAPS, &EngineConfig::default(), &PARAMETERS);

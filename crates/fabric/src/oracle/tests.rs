@@ -6,7 +6,7 @@ use super::{DirectionModel, Posted, TargetMemory, Violation};
 use crate::host::{Action, Completion, CompletionKind, Flags};
 
 #[test]
-fn completed_write_must_be_there() {
+fn a_completed_write_must_be_visible() {
     let mut case = Case::new();
     case.write(10, 4, RELAXED);
     case.place(0, 0..4);
@@ -31,7 +31,7 @@ fn relaxed_write_may_be_early() {
 }
 
 #[test]
-fn late_duplicate_is_noticed_once_a_newer_write_has_completed() {
+fn a_late_duplicate_is_detected_after_a_newer_write_has_completed() {
     let mut case = Case::new();
     case.write(0, 300, STRICT);
     case.write(0, 300, STRICT);
@@ -45,7 +45,7 @@ fn late_duplicate_is_noticed_once_a_newer_write_has_completed() {
 }
 
 #[test]
-fn backward_fence_visible_before_an_earlier_write_is_noticed() {
+fn a_fenced_write_visible_before_an_earlier_write_is_detected() {
     let mut case = Case::new();
     case.write(0, 300, RELAXED);
     case.write(400, 300, Flags { fence_before: true, ..RELAXED });
@@ -81,7 +81,7 @@ fn strict_body_may_be_early_but_its_tail_may_not() {
 }
 
 #[test]
-fn strict_tail_before_its_own_body_is_noticed() {
+fn a_strict_tail_before_its_own_body_is_detected() {
     let mut case = Case::new();
     case.write(0, 300, STRICT);
     case.place(0, 100..300);
@@ -89,7 +89,7 @@ fn strict_tail_before_its_own_body_is_noticed() {
 }
 
 #[test]
-fn strict_overlap_must_leave_the_later_bytes() {
+fn overlapping_strict_writes_must_leave_the_later_bytes() {
     let mut case = Case::new();
     case.write(0, 300, STRICT);
     case.write(100, 300, STRICT);
@@ -112,7 +112,7 @@ fn strict_overlap_must_leave_the_later_bytes() {
 }
 
 #[test]
-fn bytes_without_a_write_are_noticed() {
+fn bytes_without_a_write_are_detected() {
     let mut case = Case::new();
     case.write(0, 300, RELAXED);
     case.memory.borrow_mut()[500] = 7;
@@ -120,7 +120,7 @@ fn bytes_without_a_write_are_noticed() {
 }
 
 #[test]
-fn completions_come_once_and_in_order() {
+fn completions_arrive_once_in_order() {
     let mut case = Case::new();
     case.write(0, 8, RELAXED);
     case.write(8, 8, Flags { signalled: false, ..RELAXED });
@@ -145,7 +145,7 @@ fn unsignalled_success_must_not_be_reported() {
 }
 
 #[test]
-fn notification_proves_that_the_write_is_there() {
+fn a_notification_proves_that_the_write_is_visible() {
     let mut case = Case::new();
     case.write_with_immediate(0, 300, 77);
     let notification = Completion {
@@ -171,7 +171,7 @@ fn notification_proves_that_the_write_is_there() {
 }
 
 #[test]
-fn read_brings_what_lay_there_at_its_turn_or_an_unordered_later_write() {
+fn a_read_returns_the_bytes_at_its_turn_or_of_an_unordered_later_write() {
     for (later, allowed) in [(RELAXED, true), (Flags { fence_before: true, ..RELAXED }, false)] {
         let mut case = Case::new();
         case.write(0, 8, RELAXED);
@@ -190,7 +190,7 @@ fn read_brings_what_lay_there_at_its_turn_or_an_unordered_later_write() {
 }
 
 #[test]
-fn unordered_overlaps_are_known_as_conflicts() {
+fn unordered_overlaps_are_recorded_as_conflicts() {
     let mut case = Case::new();
     case.write(100, 100, STRICT);
     assert!(!case.model.conflicts(0, 100, RELAXED));

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_known_costs_are_found_again() {
+    fn calibration_recovers_known_host_costs() {
         for values in [
             [3000.0, 0.3, 600.0, 0.2, 900.0, 700.0, 150.0, 300.0],
             [900.0, 0.1, 500.0, 0.1, 300.0, 200.0, 100.0, 0.0],
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_a_second_link_is_found_again() {
+    fn calibration_recovers_the_cost_of_a_second_link() {
         let links = [LINKS[0]; 2];
         let setting = Setting { links: &links, ..setting() };
         let alone = costs(&[3000.0, 0.3, 600.0, 0.2, 900.0, 700.0, 150.0, 300.0], setting.post_ps);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn measurements_that_say_too_little_are_refused() {
+    fn insufficient_measurements_are_refused() {
         let few = calibrate(&setting(), &[], &mut || ()).expect_err("there are none");
         assert!(few.to_string().contains("0 measurements were given, but 8"), "{few}");
         let mut measurements = measured(costs(&[1000.0; PARAMETERS], 0));

@@ -223,7 +223,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn known_costs_are_found_again(
+        fn the_fit_recovers_known_costs(
             fixed in 200.0..3000.0_f64,
             frame in 300.0..6000.0_f64,
             byte in 0.05..2.0_f64,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_measurements_do_not_show_stays_where_it_began() {
+    fn undetermined_parameters_stay_at_their_start_values() {
         let parameters = [(100.0, 100.0), (500.0, 100.0)];
         let parameters = parameters.map(|(start, scale)| Parameter { start, scale });
         // The measurement depends only on the sum of the two parameters.

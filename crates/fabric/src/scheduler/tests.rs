@@ -106,7 +106,7 @@ fn a_thread_without_competitors_keeps_its_processor() {
 }
 
 #[test]
-fn a_thread_that_never_sleeps_is_away_for_the_slices_of_the_others() {
+fn a_thread_that_never_sleeps_is_preempted_for_the_slices_of_the_others() {
     let (mut run, _) = Run::new(1, 4);
     let thread = run.scheduler.spawn();
     run.until(SECOND_NS, Some(thread), &mut |_| Next::Work(1_000));
@@ -121,7 +121,7 @@ fn a_thread_that_never_sleeps_is_away_for_the_slices_of_the_others() {
 /// If a thread needs less than its share, it runs soon after its wake-up. The number of other
 /// runnable threads does not matter.
 #[test]
-fn a_sleeper_that_is_owed_time_preempts_a_busy_thread() {
+fn a_sleeper_below_its_fair_share_preempts_a_busy_thread() {
     for busy in [1, 2, 4] {
         let (mut run, _) = Run::new(1, busy);
         let thread = run.scheduler.spawn();
@@ -188,7 +188,7 @@ fn a_yield_without_competitors_returns_at_once() {
 }
 
 #[test]
-fn a_sleep_costs_what_the_settings_say() {
+fn a_sleep_costs_the_configured_time() {
     let settings = Settings::usual(1);
     for busy in [0, 1] {
         let (mut run, _) = Run::new(1, busy);
@@ -226,7 +226,7 @@ fn a_wake_up_while_falling_asleep_is_not_lost() {
 }
 
 #[test]
-fn a_repetition_ends_where_it_would_have_ended() {
+fn repeated_work_ends_at_the_time_of_uninterrupted_work() {
     let mut scheduler = Scheduler::new(Settings { switch_ns: 0, wake_ns: 0, ..Settings::usual(1) });
     let thread = scheduler.spawn();
     scheduler.wake(0, thread);

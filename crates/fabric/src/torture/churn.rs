@@ -536,7 +536,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_hour_of_churn_loses_nothing() {
+    fn an_hour_of_connection_churn_loses_nothing() {
         for seed in 0..3 {
             let options = Options { twice: false, ..Options::default() };
             let found = soak(seed, 1.0, &options, &mut |_| true);

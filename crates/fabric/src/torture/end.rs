@@ -565,7 +565,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ring_never_hands_out_a_byte_twice() {
+    fn a_ring_never_hands_out_a_byte_twice() {
         let mut random = Random::new(1);
         let mut ring = Ring::new(1_000);
         let mut out: VecDeque<(u32, u32)> = VecDeque::new();
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_ring_can_be_one_piece() {
+    fn a_whole_ring_can_be_one_piece() {
         let mut ring = Ring::new(64);
         assert_eq!(ring.take(64), Some(0));
         assert_eq!(ring.take(1), None);

@@ -25,22 +25,22 @@ fn unanswered_control_frames_that_pile_up_are_found() {
 }
 
 #[test]
-fn data_for_an_address_that_proved_nothing_is_found() {
+fn data_for_an_unvalidated_address_is_found() {
     plain(Bug::FollowsAnybody, "bytes to");
 }
 
 #[test]
-fn operations_that_change_places_at_hand_over_are_found() {
+fn operations_reordered_at_the_hand_over_are_found() {
     edge(Bend::ReordersPosts, "completion");
 }
 
 #[test]
-fn a_driver_that_is_full_for_one_peer_and_stops_others_is_found() {
+fn a_driver_full_for_one_peer_that_blocks_others_is_found() {
     plain(Bug::StopsAtFullDriver, "while others fail");
 }
 
 #[test]
-fn one_peer_that_takes_all_records_is_found() {
+fn one_peer_that_occupies_all_records_is_found() {
     plain(Bug::HasOneRecord, "while others fail");
 }
 
@@ -50,7 +50,7 @@ fn operation_records_without_shares_are_found() {
 }
 
 #[test]
-fn packet_numbers_that_are_used_again_are_found() {
+fn reused_packet_numbers_are_found() {
     let make = |_, tuning: Tuning| {
         let shape = Shape { forgets_doubts: true, doubts_one_in: 10, ..tuning.shape };
         EdgeHost::new(&Tuning { shape, ..tuning })
@@ -59,53 +59,53 @@ fn packet_numbers_that_are_used_again_are_found() {
 }
 
 #[test]
-fn news_that_are_believed_untested_are_found() {
+fn a_failure_report_accepted_without_a_probe_is_found() {
     plain(Bug::BelievesNews, "although nothing ended it");
 }
 
 #[test]
-fn a_reset_of_another_epoch_that_is_believed_is_found() {
+fn an_accepted_reset_of_another_epoch_is_found() {
     edge(Bend::BelievesResets, "PeerRestarted");
 }
 
 #[test]
-fn a_path_that_narrows_and_is_not_noticed_is_found() {
+fn an_undetected_reduction_of_the_path_mtu_is_found() {
     plain(Bug::SendsLargeFrames, "no convergence|Unreachable");
 }
 
 #[test]
-fn a_listener_held_up_by_a_peer_that_never_confirms_is_found() {
+fn a_listener_blocked_by_a_peer_that_never_confirms_is_found() {
     edge(Bend::HoldsListener, "a connection");
 }
 
 #[test]
-fn a_region_of_another_domain_that_is_accepted_is_found() {
+fn an_accepted_region_of_another_domain_is_found() {
     edge(Bend::IgnoresDomains, "of the target is|operation Write of 0 bytes");
 }
 
 #[test]
-fn a_wrong_cause_is_found() {
+fn a_wrong_failure_cause_is_found() {
     edge(Bend::ConfusesCauses, "which nothing caused");
     edge(Bend::ConfusesFaults, "nothing denied");
 }
 
 #[test]
-fn a_record_that_stays_in_use_is_found() {
+fn a_leaked_record_is_found() {
     edge(Bend::LeaksAtClose, "although everything is closed");
 }
 
 #[test]
-fn a_timer_that_is_not_asked_for_is_found() {
+fn an_unrequested_timer_is_found() {
     edge(Bend::ForgetsTimers, "no convergence");
 }
 
 #[test]
-fn a_delivered_message_that_fails_as_its_receiver_goes_is_found() {
+fn a_delivered_message_that_fails_when_its_receiver_closes_is_found() {
     pairs(Bend::ForgetsDeliveries, "failed as ClosedByPeer");
 }
 
 #[test]
-fn what_is_flushed_before_a_denied_operation_is_found() {
+fn work_flushed_before_a_denied_operation_is_found() {
     pairs(Bend::FlushesBefore, "failed as AccessDenied|failed as EndedByPeer");
 }
 
@@ -115,52 +115,52 @@ fn an_immediate_that_consumes_no_receive_is_found() {
 }
 
 #[test]
-fn shared_receives_that_are_lost_are_found() {
+fn lost_shared_receives_are_found() {
     pairs(Bend::LosesReceives, "no convergence");
 }
 
 #[test]
-fn pieces_of_a_list_in_the_wrong_place_are_found() {
+fn misplaced_sges_are_found() {
     pairs(Bend::MixesPieces, "other content");
 }
 
 #[test]
-fn a_piece_of_a_list_that_is_not_gathered_is_found() {
+fn an_sge_that_is_not_gathered_is_found() {
     pairs(Bend::SkipsPieces, "other content|of the target is");
 }
 
 #[test]
-fn a_window_that_was_ended_and_is_open_is_found() {
+fn an_invalidated_window_that_is_still_open_is_found() {
     pairs(Bend::KeepsWindows, "succeeded although|changed after");
 }
 
 #[test]
-fn a_former_key_of_a_window_that_is_still_good_is_found() {
+fn a_former_window_key_that_is_still_valid_is_found() {
     pairs(Bend::KeepsFormerKeys, "of the target is|operation Write of 0 bytes|changed after");
 }
 
 #[test]
-fn a_message_that_ends_no_key_is_found() {
+fn a_message_that_invalidates_no_key_is_found() {
     pairs(Bend::ForgetsInvalidations, "is not the next one");
 }
 
 #[test]
-fn a_window_of_another_connection_that_is_open_is_found() {
+fn an_open_window_of_another_connection_is_found() {
     pairs(Bend::OpensToAll, "of the target is|operation Write of 0 bytes|changed after");
 }
 
 #[test]
-fn memory_that_is_deregistered_and_open_is_found() {
+fn deregistered_memory_that_is_still_open_is_found() {
     pairs(Bend::KeepsRegions, "succeeded although|changed after");
 }
 
 #[test]
-fn a_datagram_with_a_wrong_key_that_is_taken_is_found() {
+fn an_accepted_datagram_with_a_wrong_key_is_found() {
     pairs(Bend::IgnoresKeys, "wrong number or key");
 }
 
 #[test]
-fn a_datagram_that_comes_twice_is_found() {
+fn a_duplicated_datagram_is_found() {
     pairs(Bend::RepeatsDatagrams, "for the second time");
 }
 

@@ -25,7 +25,7 @@ fn same_seed_gives_the_same_trace() {
 }
 
 #[test]
-fn broken_promises_are_noticed() {
+fn broken_promises_are_detected() {
     for (bug, expected) in [
         (Bug::PlacesDuplicates, "byte"),
         (Bug::PlacesEarly, "byte"),
@@ -49,7 +49,7 @@ fn broken_promises_are_noticed() {
 }
 
 #[test]
-fn run_that_depends_on_more_than_its_seed_is_noticed() {
+fn a_run_that_depends_on_more_than_its_seed_is_detected() {
     let lives = std::cell::Cell::new(0_u8);
     let make = |_, mut tuning: crate::host::Tuning| {
         lives.set(lives.get().wrapping_add(1));
@@ -62,7 +62,7 @@ fn run_that_depends_on_more_than_its_seed_is_noticed() {
 }
 
 #[test]
-fn failure_says_how_to_see_it_again() {
+fn a_failure_prints_the_command_that_reproduces_it() {
     let report = first_failure(Bug::FallsSilent, "ended by Unreachable although")
         .expect("silence is noticed");
     let command = format!("ethernot sim torture --seeds {}..{}", report.seed, report.seed + 1);

@@ -48,14 +48,14 @@ fn reduce_ps(bytes: u32) -> u64 {
 }
 
 #[test]
-fn a_ring_takes_a_message_for_each_iteration() {
+fn a_ring_takes_the_time_of_one_message_per_iteration() {
     let outcome = run(Collective::Ring { bytes: 4_096, distance: 1 }, 7, 10);
     assert_eq!(outcome.completed_ps, 10 * message_ps(4_096));
     assert_eq!(outcome.delivered, 70);
 }
 
 #[test]
-fn an_all_to_all_takes_a_message_for_each_other_rank() {
+fn an_all_to_all_takes_the_time_of_one_message_per_other_rank() {
     for (exchange, ranks) in
         [(Exchange::Shifted, 8), (Exchange::Shifted, 9), (Exchange::Pairwise, 16)]
     {
@@ -66,7 +66,7 @@ fn an_all_to_all_takes_a_message_for_each_other_rank() {
 }
 
 #[test]
-fn a_barrier_takes_the_logarithm_rounded_up() {
+fn a_barrier_takes_the_rounded_up_logarithm_of_the_ranks() {
     for (ranks, rounds) in [(2, 1), (8, 3), (9, 4), (100, 7)] {
         let outcome = run(Collective::Barrier { bytes: 1 }, ranks, 1);
         assert_eq!(outcome.completed_ps, rounds * message_ps(1), "{ranks}");
@@ -74,7 +74,7 @@ fn a_barrier_takes_the_logarithm_rounded_up() {
 }
 
 #[test]
-fn a_broadcast_takes_the_height_of_its_tree() {
+fn a_broadcast_takes_the_time_of_its_tree_height() {
     // A sender can start its next message after the overhead or the gap. Both are much shorter than
     // the time until a message arrives. Each step therefore takes the time of one message.
     for (ranks, root) in [(2, 1), (16, 0), (16, 5), (64, 63)] {
@@ -87,7 +87,7 @@ fn a_broadcast_takes_the_height_of_its_tree() {
 /// If the sender's interface is the bottleneck, the root's last message determines the time. If the
 /// root sends h messages at intervals of s, the last one leaves after (h − 1) s.
 #[test]
-fn a_broadcast_of_long_messages_takes_the_sends_of_its_root() {
+fn a_broadcast_of_long_messages_takes_the_time_of_the_sends_of_its_root() {
     let bytes = 100_000;
     let body_ps = (u64::from(bytes) - 1) * LOGGP.byte_ps;
     let spacing_ps = LOGGP.gap_ps + body_ps;
@@ -110,7 +110,7 @@ fn a_broadcast_of_long_messages_takes_the_sends_of_its_root() {
 }
 
 #[test]
-fn all_reduces_take_what_their_formulas_say() {
+fn all_reduces_take_the_time_of_their_formulas() {
     let (ranks, bytes) = (16_u32, 65_536_u32);
     let all_reduce = |reduction| Collective::AllReduce { bytes, reduction };
 
@@ -130,7 +130,7 @@ fn all_reduces_take_what_their_formulas_say() {
 /// With costs, the processor could handle a message of a later step first and so delay the awaited
 /// message.
 #[test]
-fn an_all_reduce_of_any_number_of_ranks_takes_at_most_two_steps_more() {
+fn an_all_reduce_of_any_number_of_ranks_takes_at_most_two_extra_steps() {
     for ranks in 2..=33_u32 {
         let all_reduce =
             Collective::AllReduce { bytes: 800, reduction: Reduction::RecursiveDoubling };
@@ -149,7 +149,7 @@ fn an_all_reduce_of_any_number_of_ranks_takes_at_most_two_steps_more() {
 /// Each message of a step has a receiver that awaits it in the same step. No rank awaits a message
 /// that no rank sends.
 #[test]
-fn steps_fit_together_for_any_number_of_ranks() {
+fn sends_and_receives_match_for_any_number_of_ranks() {
     for ranks in 2..40 {
         for collective in all(1_003, ranks) {
             for step in 0..collective.steps(ranks) {
@@ -187,7 +187,7 @@ fn an_all_to_all_sends_to_each_other_rank_once() {
 }
 
 #[test]
-fn everyone_hears_of_everyone_or_of_the_root() {
+fn every_rank_gets_the_data_of_all_ranks_or_of_the_root() {
     for ranks in 2..=33_u32 {
         let whole = (1_u64 << ranks) - 1;
         for collective in all(64, ranks) {
@@ -218,7 +218,7 @@ fn spread(collective: Collective, ranks: u32) -> Vec<u64> {
 
 /// In the ring and in Rabenseifner's algorithm, each rank sends 2 (n − 1) / n times the data.
 #[test]
-fn bandwidth_optimal_all_reduces_send_no_more_than_they_must() {
+fn bandwidth_optimal_all_reduces_send_the_minimum() {
     for ranks in [2_u32, 4, 16] {
         for reduction in [Reduction::Ring, Reduction::Rabenseifner] {
             let bytes = 4_096;
@@ -249,7 +249,7 @@ fn messages_of_all_iterations_arrive() {
 /// An all-to-all in a single step takes one latency, plus the time in which an interface sends all
 /// of its messages.
 #[test]
-fn an_all_to_all_at_once_waits_once() {
+fn a_single_step_all_to_all_takes_one_latency() {
     let exchange = Exchange::AtOnce;
     let all_to_all = Collective::AllToAll { bytes: 10_000, exchange };
     let body_ps = 9_999 * LOGGP.byte_ps;
@@ -260,7 +260,7 @@ fn an_all_to_all_at_once_waits_once() {
 }
 
 #[test]
-fn pairs_are_those_that_send() {
+fn the_listed_pairs_are_the_pairs_that_send() {
     for collective in all(64, 9) {
         let configuration = CollectiveConfiguration {
             collective,

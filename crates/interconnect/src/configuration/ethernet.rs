@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_cards_and_interrupts_are_read() {
+    fn settings_of_queues_cards_and_interrupts_are_parsed() {
         let text = "[fabric]\nclasses = 3\nclass_by = \"size\"\nlossless = [0, 2]\npause_bytes = \
                     9000\necn_max_bytes = 40000\nrails = 2\nstriping = \"per_packet\"\nchoice = \
                     \"flowlet\"\n[host]\nreceiving = \"interrupts\"\ncoalesce_frames = 4\n";
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_contradict_each_other_are_refused() {
+    fn contradictory_settings_are_refused() {
         let text = refused("[fabric]\nlossless = [0]\nhost_frame_interval_ps = 9\n");
         assert!(text.contains("0 with lossless classes"), "{text}");
         assert!(refused("[fabric]\nlossless = [1]\n").contains("lossless"));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_divide_ethernet_and_nothing_else() {
+    fn only_ethernet_runs_are_divided_into_threads() {
         let run = |fabric: &str, threads: u32| {
             let text = format!(
                 "[topology]\nkind = \"leaf_spine\"\n[fabric]\nkind = \"{fabric}\"\n[run]\nthreads \

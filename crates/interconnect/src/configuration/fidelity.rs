@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_idle_network_is_measured_as_it_was_set() {
+    fn the_measured_idle_network_matches_its_settings() {
         let text = "[topology]\nhosts = 9\n[fabric]\nkind = \"loggp\"\nlatency_ps = 5000\ngap_ps = \
                     700\nbyte_ps = 80\n";
         let idle = Configuration::parse("a.toml", text).expect("it is valid").idle_network();

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_router_of_booksim2_has_its_defaults_by_one_name() {
+    fn one_name_selects_the_defaults_of_a_booksim2_router() {
         for (kind, cycles) in [("mesh", 2), ("torus", 3)] {
             let text = format!(
                 "[topology]\nkind = \"{kind}\"\n[fabric]\nkind = \"flit\"\nrouter = \"booksim2\"\n"
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_router_are_known_where_there_is_one() {
+    fn router_keys_are_accepted_only_with_a_router() {
         let text = "[fabric]\nkind = \"flit\"\ninput_speedup = 2\n";
         assert!(refused(text).contains("unknown key `input_speedup` in [fabric]"));
         let with_router = text.replace("input", "router = \"booksim2\"\ninput");
@@ -177,7 +177,7 @@ mod tests {
 
     /// Each error names the key, the value, and a value that would work.
     #[test]
-    fn what_does_not_go_together_is_reported_with_what_does() {
+    fn incompatible_settings_are_reported_with_a_compatible_value() {
         let flit = "[fabric]\nkind = \"flit\"\n";
         let torus = "[topology]\nkind = \"torus\"\n";
         let cases = [

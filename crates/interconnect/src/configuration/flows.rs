@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_and_a_list_are_read_with_units() {
+    fn flows_in_a_file_and_in_a_list_are_parsed_with_units() {
         let expected = [
             (0, 1, 1_500, 0),
             (2, 3, 1 << 20, 10_000_000),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_whole_without_the_file() {
+    fn the_written_configuration_needs_no_flow_file() {
         let text = "[workload]\nflows_file = \"a.flows\"\n";
         let configuration = Configuration::parse_with_files("a.toml", text, &read).expect("valid");
         let again = Configuration::parse("b.toml", &configuration.effective).expect("it is whole");

@@ -187,7 +187,7 @@ mod tests {
     const HOSTS: &str = "[host]\nkind = \"edge\"\n";
 
     #[test]
-    fn what_engines_have_of_their_own_is_refused() {
+    fn settings_that_engines_replace_are_refused() {
         for (text, key) in [
             ("receiving = \"interrupts\"\n", "receiving"),
             ("segment_ps = 1\n", "segment_ps"),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_engines_changes_nothing_and_their_end_has_causes_without_a_gap() {
+    fn recording_engines_changes_no_result_and_explains_the_whole_run() {
         for workload in
             ["kind = \"all_reduce\"\nbytes = 300_000\n", "kind = \"incast\"\nbytes = 9000\n"]
         {
@@ -258,7 +258,7 @@ mod tests {
     /// While a host's link is busy with earlier frames, the waiting time of a frame counts as
     /// serialisation. It does not count as engine time.
     #[test]
-    fn what_a_busy_link_of_a_host_took_is_serialisation() {
+    fn time_on_a_busy_host_link_counts_as_serialisation() {
         let text = format!(
             "{HOSTS}[topology]\nhosts = 2\n[workload]\nkind = \"broadcast\"\nbytes = 5_000_000\n\
              iterations = 1\n"

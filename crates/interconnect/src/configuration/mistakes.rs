@@ -176,7 +176,7 @@ const MISTAKES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn mistakes_are_reported_in_a_sentence_with_key_value_line_and_remedy() {
+fn errors_name_key_value_line_and_remedy() {
     let mut messages = Vec::new();
     for (text, expected) in MISTAKES {
         let points = parse_sweep("a.toml", text, &|_| Err("no such file".to_owned()));

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_keys_is_what_the_code_reads() {
+    fn the_page_of_keys_matches_the_code() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator-keys.md");
         let page = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_name_what_they_need() {
+    fn keys_list_their_required_settings() {
         let keys = keys();
         let needs = |section: &str, name: &str| -> Vec<&str> {
             let of = keys.iter().filter(|key| key.section == section && key.name == name);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_can_be_given() {
+    fn every_default_can_be_set_explicitly() {
         for key in keys().iter().filter(|key| key.needs.is_empty() && !key.default.is_empty()) {
             let has_unit = key.default.contains(' ') && !key.default.starts_with(['[', '"']);
             let quote = if has_unit { "\"" } else { "" };

@@ -286,7 +286,7 @@ mod tests {
 
     /// Sends messages of many lengths one after the other, over short and long routes.
     #[test]
-    fn a_message_that_is_alone_is_not_slowed_down() {
+    fn a_single_message_has_no_slowdown() {
         let flows: Vec<String> = (0..40_u64)
             .map(|flow| {
                 let (source, by, bytes) = (flow % 16, 1 + flow * 7 % 15, 1 + flow * flow * 37);
@@ -325,7 +325,7 @@ mod tests {
 
     /// Two messages need the same port, so the second waits for the first.
     #[test]
-    fn what_waits_for_another_is_slowed_down_by_it() {
+    fn a_message_that_waits_for_another_has_a_slowdown() {
         let (outcome, slowdowns) = slowdowns(
             "[topology]\nhosts = 3\n[fabric]\nlatency_ps = 0\npropagation_ps = 0\n[workload]\nkind = \
              \"flows\"\nflows = [[0, 2, 1462, 0], [1, 2, 1462, 0], [0, 1, 100, \"1 ms\"]]\n",
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_engines_and_warm_up_are_no_part_of_the_ideal_time() {
+    fn the_ideal_time_excludes_windows_engines_and_warm_up() {
         let network = "[topology]\nhosts = 2\n[workload]\nkind = \"flows\"\nflows = [[0, 1, 60_000, 0], \
                        [0, 1, 60_000, \"20 ms\"]]\n";
         let (_, plain) = slowdowns(network);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_never_arrive_and_those_to_their_own_host_have_none() {
+    fn lost_and_host_local_messages_have_no_slowdown() {
         let (outcome, slowdowns) = slowdowns(
             "[topology]\nhosts = 4\n[fabric]\nbuffer_bytes = 3000\n[workload]\npattern = \
              \"any\"\nload_percent = 150\nuntil_ps = 300_000_000\n",

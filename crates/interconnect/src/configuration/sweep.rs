@@ -161,7 +161,7 @@ mod tests {
 
     /// Sixteen keys with sixteen values each make 2^64 points.
     #[test]
-    fn a_sweep_of_more_points_than_can_be_counted_is_refused() {
+    fn a_sweep_with_too_many_points_to_count_is_refused() {
         let values = "1, ".repeat(16);
         let keys: Vec<String> = (0..16).map(|key| format!("k{key} = [{values}]")).collect();
         let text = format!("[sweep.workload]\n{}\n", keys.join("\n"));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_that_is_none_is_refused() {
+    fn an_invalid_sweep_is_refused() {
         let refused =
             |text: &str| parse_sweep("a.toml", text, &no_files).expect_err("wrong").to_string();
         assert!(refused("sweep = 3\n").contains("sweep"));

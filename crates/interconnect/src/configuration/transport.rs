@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transport_is_read_and_written_out_again() {
+    fn a_transport_configuration_parses_and_prints_back() {
         let text = "[host]\ntransport = \"go_back_n\"\ncongestion = \"delay\"\nwindow_frames = \
                     200\ntarget_delay_ps = \"30 us\"\nloss_ppm = 7\ntimeout_ps = \"100 us\"\n";
         let configuration = Configuration::parse("a.toml", text).expect("it is valid");

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_read_exactly() {
+    fn units_are_parsed_exactly() {
         for (unit, text, value) in [
             (Unit::Rate, "10 Gb/s", 10_000_000_000),
             (Unit::Rate, "2.5Gbit/s", 2_500_000_000),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant_is_guessed() {
+    fn likely_meanings_of_wrong_units_are_guessed() {
         assert_eq!(Unit::Rate.guess("10e9"), Some(10_000_000_000));
         assert_eq!(Unit::Rate.guess("10 Gbps"), Some(10_000_000_000));
         assert_eq!(Unit::Size.guess("4 mib"), Some(4 << 20));
@@ -246,7 +246,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_written_is_read_again(value: u64) {
+        fn printed_values_parse_to_the_same_values(value: u64) {
             for unit in [Unit::Time, Unit::Rate, Unit::Size, Unit::Percent] {
                 let text = unit.written(value);
                 let again = unit.parse(&text).or_else(|| text.parse().ok());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_people_do() {
+    fn numbers_are_printed_with_readable_units() {
         for (unit, value, text) in [
             (Unit::Rate, 10_000_000_000, "10 Gb/s"),
             (Unit::Rate, 2_500_000_000, "2.5 Gb/s"),

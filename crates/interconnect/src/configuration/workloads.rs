@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_is_a_share_of_the_link_of_a_host() {
+    fn a_load_is_a_share_of_the_host_link_rate() {
         // 1500 bytes take 1.2 µs at 10 Gb/s.
         let load = "[workload]\nload_percent = 50\n";
         assert_eq!(interval_ps(load), 2_400_000);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_was_asked_for_is_carried() {
+    fn the_requested_load_is_carried() {
         let text =
             "[workload]\nload_percent = 30\nsizes = \"exponential\"\nuntil_ps = 20_000_000_000\n";
         let outcome = Configuration::parse("a.toml", text).expect("valid").run().expect("it ends");
@@ -447,7 +447,7 @@ mod tests {
     /// With two threads, each part counts the arrivals at its own hosts only. The sum must equal
     /// the count of the undivided run.
     #[test]
-    fn what_is_accepted_is_what_was_asked_for_whole_and_divided() {
+    fn accepted_load_equals_requested_load_in_whole_and_divided_runs() {
         let text = "[workload]\npattern = \"neighbour\"\nload_percent = 12.5\nuntil_ps = \
                     20_000_000_000\n[topology]\nkind = \"leaf_spine\"\n[run]\nwarmup_ps = 2_000_000_000\n";
         let mut configuration = Configuration::parse("a.toml", text).expect("it is valid");

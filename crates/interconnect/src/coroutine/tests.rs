@@ -30,7 +30,7 @@ fn message_ps(bytes: u64) -> u64 {
 }
 
 #[test]
-fn a_ping_pong_takes_what_the_model_says() {
+fn a_ping_pong_takes_the_time_of_the_model() {
     let outcome = run(2, |mpi| async move {
         let peer = 1 - mpi.number();
         for round in 0..10 {
@@ -48,7 +48,7 @@ fn a_ping_pong_takes_what_the_model_says() {
 }
 
 #[test]
-fn a_send_occupies_the_processor_and_an_asynchronous_one_what_follows() {
+fn a_send_occupies_the_processor_and_an_asynchronous_send_delays_the_next_step() {
     let outcome = run(2, |mpi| async move {
         if mpi.number() == 0 {
             mpi.send(1, 1, 0).await;
@@ -68,7 +68,7 @@ fn a_send_occupies_the_processor_and_an_asynchronous_one_what_follows() {
 }
 
 #[test]
-fn any_source_takes_the_first_that_comes_and_numbers_arrive() {
+fn a_receive_from_any_source_takes_the_first_message_and_its_number() {
     let outcome = run(4, |mpi| async move {
         if mpi.number() > 0 {
             mpi.compute(u64::from(4 - mpi.number()) * 10_000).await;
@@ -85,7 +85,7 @@ fn any_source_takes_the_first_that_comes_and_numbers_arrive() {
 }
 
 #[test]
-fn a_collective_takes_all_peers_of_a_step() {
+fn a_collective_waits_for_all_peers_of_a_step() {
     use super::super::collective::Exchange;
     let incast = Collective::Incast { bytes: 100, target: 2 };
     let at_once = Collective::AllToAll { bytes: 100, exchange: Exchange::AtOnce };
@@ -120,7 +120,7 @@ fn collectives_give_all_ranks_the_same_number() {
 const EQUAL: std::cmp::Ordering = std::cmp::Ordering::Equal;
 
 #[test]
-fn no_rank_leaves_a_barrier_before_the_last_has_come() {
+fn no_rank_leaves_a_barrier_before_the_last_has_entered() {
     let outcome = run(9, |mpi| async move {
         let late_ns = u64::from(mpi.number()) * 100_000;
         mpi.compute(late_ns).await;
@@ -135,7 +135,7 @@ fn no_rank_leaves_a_barrier_before_the_last_has_come() {
 }
 
 #[test]
-fn ranks_that_wait_for_each_other_are_reported_in_pairs() {
+fn deadlocked_ranks_are_reported_in_pairs() {
     let stuck = run(4, |mpi| async move {
         match mpi.number() {
             3 => {}
@@ -192,7 +192,7 @@ impl Fabric for Reversing {
 }
 
 #[test]
-fn messages_that_overtake_are_matched_in_the_order_of_sending() {
+fn reordered_messages_are_matched_in_send_order() {
     let outcome = run_on(Reversing { left: 20 }, 2, |mpi| async move {
         for number in 0..20_u32 {
             if mpi.number() == 0 {
@@ -207,7 +207,7 @@ fn messages_that_overtake_are_matched_in_the_order_of_sending() {
 }
 
 #[test]
-fn a_program_runs_on_every_fabric_and_repeats() {
+fn a_program_runs_reproducibly_on_every_fabric() {
     async fn program(mpi: Rank) {
         let (rank, ranks) = (mpi.number(), mpi.ranks());
         let mut residual = 1.0;

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn known_bisections_are_found() {
+    fn known_bisections_are_computed() {
         assert_eq!(bisection(Topology::star(8)), 4 * 10);
         // A fat tree has full bisection: every host can send at its full rate.
         assert_eq!(bisection(Topology::fat_tree(4)), 8 * 10);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_are_not_used_carry_nothing() {
+    fn unused_links_carry_nothing() {
         let topology = Topology::leaf_spine(2, 8, 2, 1).expect("a leaf-spine");
         let whole = Bisection::new(&topology, RATES, |_| true).bits_per_second;
         let spine = topology.hosts() + 2;

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_reported_with_file_and_line() {
+    fn errors_of_a_price_list_name_file_and_line() {
         let rest = "source = \"s\"\ndate = \"2001\"\n";
         let cable = "kind = \"cable\"\nrate_bps = 5\n";
         let error = refused(&part(&format!("{cable}price = -1\n{rest}")));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheapest_part_that_is_fast_enough_is_taken() {
+    fn the_cheapest_part_that_is_fast_enough_is_chosen() {
         let one = |name: &str, rate: u64, price: u32| {
             format!(
                 "[[part]]\npart = \"{name}\"\nfabric = \"ethernet\"\nkind = \"cable\"\nrate_bps = \
@@ -359,7 +359,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "(name|currency|part|kind|price|ports|=|\"|\\[\\[part\\]\\]|[ \n0-9a-]){0,80}") {
+        fn no_text_makes_the_parser_panic(
+            text in "(name|currency|part|kind|price|ports|=|\"|\\[\\[part\\]\\]|[ \n0-9a-]){0,80}",
+        ) {
             let _ = PriceList::parse("a.toml", &text);
         }
     }

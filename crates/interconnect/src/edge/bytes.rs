@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_arrive_are_right_and_places_are_used_again() {
+    fn correct_bytes_pass_the_check_and_memory_slots_are_reused() {
         let mut setting = Setting::new();
         for round in 0..5 {
             let (first, last) = (setting.post(None), setting.post(Some(round)));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_addresses_at_the_target() {
+    fn memory_slots_have_addresses_at_the_target() {
         let mut setting = Setting::new();
         let place = setting.post(None);
         let access = setting.memory.access();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_wrong_or_late_is_found() {
+    fn missing_wrong_or_late_bytes_are_found() {
         let found = |act: &dyn Fn(&mut Setting, OperationPlace)| {
             let mut setting = Setting::new();
             let place = setting.post(Some(7));

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_placed_once_in_pieces_are_right() {
+    fn operations_placed_once_in_fragments_pass_the_check() {
         let (mut open_operations, address) = open(Order::default());
         let second = address + u64::from(OPERATION_BYTES_MAX);
         open_operations.on_placed(7, &placement(second, 100));

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_hosts_switches_and_cables() {
+    fn outages_name_hosts_switches_and_cables() {
         let topology = Topology::leaf_spine(2, 2, 2, 1).expect("a leaf-spine");
         assert_eq!(links_of(&topology, "h3").map(|links| links.len()), Ok(2));
         assert_eq!(links_of(&topology, "s0").map(|links| links.len()), Ok(8));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn places_have_the_names_of_a_graph() {
+    fn outages_use_the_names_of_a_graph() {
         let names = ["a", "b"].map(str::to_owned);
         let switches = ["top-1", "top-2"].map(str::to_owned);
         let cable = |ends: [&str; 2]| Cable {

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_by_size_double() {
+    fn size_classes_double() {
         let class_by = ClassBy::Size { small_bytes: 1_000 };
         let queues = QueueConfiguration { classes: 4, class_by, ..QueueConfiguration::NONE };
         let message = Message {

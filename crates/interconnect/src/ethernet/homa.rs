@@ -207,7 +207,7 @@ mod tests {
     };
 
     #[test]
-    fn classes_of_messages_are_those_of_cutoffs() {
+    fn message_classes_follow_the_cutoffs() {
         let class =
             |classes, bytes| Homa::new(CONFIGURATION, (2, classes), 1_000).unscheduled_class(bytes);
         assert_eq!(

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_late_by_less_than_their_share_and_by_half_of_it_on_average() {
+    fn jitter_stays_below_its_share_and_averages_half_of_it() {
         let delays = delays(1, 0, 1);
         assert!(delays.iter().all(|&delay| delay < 4_000_000), "{:?}", delays.iter().max());
         let mean = delays.iter().sum::<u64>() / 1_000;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn links_rails_and_seeds_draw_on_their_own() {
+    fn links_rails_and_seeds_have_independent_jitter() {
         let first = delays(1, 0, 0);
         assert_eq!(delays(1, 0, 0), first);
         for other in [delays(1, 0, 1), delays(1, 1, 0), delays(2, 0, 0)] {

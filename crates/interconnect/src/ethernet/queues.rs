@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_may_take_its_part_of_what_is_free() {
+    fn a_queue_may_use_its_share_of_the_free_buffer() {
         let configuration = QueueConfiguration {
             shared_bytes: 10_000,
             alpha_percent: 100,
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_follow_the_slope() {
+    fn the_marking_probability_follows_the_slope() {
         let configuration = QueueConfiguration {
             ecn_min_bytes: 1_000,
             ecn_max_bytes: 3_000,

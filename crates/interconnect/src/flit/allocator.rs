@@ -202,7 +202,7 @@ mod tests {
         [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)];
 
     #[test]
-    fn islip_under_full_load_comes_to_whole_matchings_in_turn() {
+    fn islip_under_full_load_converges_to_full_rotating_matchings() {
         let mut turns = Turns::new(Allocator::Islip, 1, 3, 3);
         let cycles = matches(&mut turns, &FULL, 8);
         // In the first cycle, all outputs prefer input 0, so only one pair is matched. After that,
@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn more_rounds_find_what_one_leaves() {
+    fn more_iterations_find_larger_matchings() {
         let cycles = matches(&mut Turns::new(Allocator::Islip, 3, 3, 3), &FULL, 1);
         assert_eq!(cycles[0].len(), 3);
         assert_eq!(matches(&mut Turns::new(Allocator::Islip, 2, 3, 3), &FULL, 1)[0].len(), 2);
     }
 
     #[test]
-    fn a_wavefront_is_maximal_and_each_pair_has_its_turn() {
+    fn a_wavefront_matching_is_maximal_and_serves_each_pair_in_turn() {
         let mut turns = Turns::new(Allocator::Wavefront, 1, 3, 3);
         let cycles = matches(&mut turns, &FULL, 3);
         assert!(cycles.iter().all(|pairs| pairs.len() == 3));

@@ -419,7 +419,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "(num_ranks|rank|calc|send|recv|requires|[ab]:?|[0-3]b?|to|from|tag|[{}\n ]){0,60}") {
+        fn no_text_makes_the_parser_panic(
+            text in "(num_ranks|rank|calc|send|recv|requires|[ab]:?|[0-3]b?|to|from|tag|[{}\n ]){0,60}",
+        ) {
             let _ = parse("a.goal", &text);
         }
     }

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn data_come_two_latencies_later() {
+    fn rendezvous_data_arrive_two_latencies_later() {
         let text = "num_ranks 2\nrank 0 {\nsend 1001b to 1 tag 7\n}\nrank 1 {\nrecv 1001b from 0 tag \
                     7\n}\n";
         // The time is L for the request, L for the clearance, and L and 1000 G for the data.
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn data_wait_for_the_receive() {
+    fn rendezvous_data_wait_for_the_receive() {
         // Rank 1 posts the receive at 9 µs, long after the request has arrived.
         let outcome = replay(&one_message(1_001, 9_000), 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 9_000_000 + 2 * 1_000_000 + 1_000 * 1_000);
@@ -221,7 +221,7 @@ mod tests {
 
     /// Both sends wait for the receive of the other rank. Eager sends would hide this deadlock.
     #[test]
-    fn sends_that_wait_for_each_other_are_reported_with_their_line() {
+    fn deadlocked_sends_are_reported_with_their_line() {
         let rank = |other: u32| {
             format!("s: send 2000b to {other}\nr: recv 2000b from {other}\nr requires s\n}}\n")
         };
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn divided_runs_come_to_the_same() {
+    fn divided_runs_have_the_same_result() {
         let text = "[topology]\nkind = \"leaf_spine\"\nleaves = 4\nhosts = 4\n";
         let mut configuration = Configuration::parse("a.toml", text).expect("it is valid");
         let trace = Goal::ring(16, 5).replace("8b", "20000b");

@@ -203,7 +203,7 @@ fn times_of_loggopsim() -> [(&'static str, String, u64); 15] {
 
 /// `xtask acceptance fabric` reads the line that this test prints.
 #[test]
-fn traces_take_what_they_take_in_loggopsim() {
+fn traces_take_the_times_of_loggopsim() {
     let times = times_of_loggopsim();
     let found: Vec<_> = times.iter().map(|(name, text, _)| (*name, replay(text))).collect();
     let expected: Vec<_> = times.iter().map(|(name, _, time_ns)| (*name, *time_ns)).collect();
@@ -217,7 +217,7 @@ fn traces_take_what_they_take_in_loggopsim() {
 /// implementations do. At each level of a tree, two one-byte messages are therefore added. A
 /// receiver handles three messages for each message of its senders.
 #[test]
-fn a_rendezvous_takes_two_messages_more_than_in_loggopsim() {
+fn a_rendezvous_takes_two_more_messages_than_in_loggopsim() {
     let control_ns = 2 * OVERHEAD_NS + LATENCY_NS;
     let rendezvous = |text: &str| {
         let goal = parse(text).with_rendezvous_above(999).expect("tags are small");
@@ -238,7 +238,7 @@ const CHAIN_NS: u64 = 172_410;
 /// of its receiver for g + (k − 1) G. The receiving processor works for o after the last byte has
 /// arrived.
 #[test]
-fn processors_that_are_not_held_compute_while_bytes_come_in() {
+fn unblocked_processors_compute_while_bytes_arrive() {
     let free = LogGpConfiguration { holds_receiver: false, ..LOGGP };
     let body_ns = 999 * BYTE_NS;
     let gathered = replay_with(free, parse(&gather(64, 1_000))).completed_ps / 1_000;

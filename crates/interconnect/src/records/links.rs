@@ -122,7 +122,9 @@ mod tests {
     proptest::proptest! {
         /// The windows contain all occupied time, no matter how often their width doubles.
         #[test]
-        fn windows_lose_no_time(spans in proptest::collection::vec((0_u64..1 << 40, 0_u64..1 << 32), 1..40)) {
+        fn windows_contain_all_busy_time(
+            spans in proptest::collection::vec((0_u64..1 << 40, 0_u64..1 << 32), 1..40),
+        ) {
             let mut table = LinkTable::new(2);
             for &(from_ps, length_ps) in &spans {
                 table.on_busy(1, from_ps, from_ps + length_ps);

@@ -87,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_least_is_taken_whatever_came_before(
+        fn the_minimum_is_popped_whatever_the_order_of_pushes(
             steps in prop::collection::vec((any::<bool>(), 0..40_u128), 0..200),
         ) {
             let (mut due, mut model) = (Due::default(), Vec::new());
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_turn_beginning_anywhere_needs_no_heap() {
+    fn rotated_ascending_pushes_need_no_heap() {
         let mut due = Due::default();
         for number in (700..1_000).chain(0..700) {
             due.push(number);

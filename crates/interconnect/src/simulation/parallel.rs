@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_know_together_how_far_the_whole_is() {
+    fn the_progress_of_parts_combines_to_the_progress_of_the_run() {
         let part = |share, now_ps, events| Progress { share, now_ps, events, messages: 2 };
         let parts = [part(Some(0.25), 7, 10), part(None, 9, 20), part(Some(0.5), 8, 30)];
         let whole = Progress { share: Some(0.5), now_ps: 9, events: 60, messages: 6 };
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_at_most_as_many_parts_as_switches() {
+    fn a_run_has_at_most_as_many_parts_as_switches() {
         let cascade = Topology::cascade(3, 2, 1).expect("a cascade");
         assert_eq!(assign(&cascade, 64).iter().max(), Some(&2));
         assert!(assign(&Topology::star(5).expect("a star"), 4).iter().all(|&part| part == 0));

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn dragonfly_joins_each_pair_of_groups_once() {
+    fn dragonfly_connects_each_pair_of_groups_once() {
         let dragonfly = Topology::dragonfly(4, 2, 2).expect("a dragonfly");
         assert_eq!((dragonfly.switches(), dragonfly.hosts()), (36, 72));
         assert_eq!(dragonfly.switch_ports_max(), 2 + 3 + 2);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_make_no_network_are_refused() {
+    fn invalid_network_sizes_are_refused() {
         assert!(Topology::star(0).is_err());
         assert!(Topology::fat_tree(5).is_err());
         assert!(Topology::torus(&[], 1, 1).is_err());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn hyperx_joins_all_of_a_line() {
+    fn hyperx_connects_all_switches_of_a_line() {
         let hyperx = Topology::hyperx(&[4, 3], 2, 1).expect("a HyperX");
         assert_eq!(hyperx.switch_ports_max(), 2 + 3 + 2);
         assert_eq!(Topology::mesh(&[3, 3], 1, 1).expect("a mesh").links().len(), 2 * (9 + 12));

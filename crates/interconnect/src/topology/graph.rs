@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_a_remedy() {
+    fn errors_of_a_graph_have_a_remedy() {
         let cases = [
             (
                 "a b",

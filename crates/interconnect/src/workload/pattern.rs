@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_permutation_is_one_and_moves_everyone() {
+    fn a_random_permutation_has_no_fixed_point() {
         for ranks in [2, 3, 16, 101] {
             let to = to(Pattern::random_permutation(ranks, 7));
             assert!((0..).zip(&to).all(|(rank, to)| rank != *to), "{to:?}");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_of_numbers_are_permutations_by_their_rules() {
+    fn numeric_patterns_are_permutations_by_their_rules() {
         assert_eq!(to(Pattern::transpose(9).unwrap()), [0, 3, 6, 1, 4, 7, 2, 5, 8]);
         assert_eq!(to(Pattern::bit_complement(8).unwrap()), [7, 6, 5, 4, 3, 2, 1, 0]);
         assert_eq!(to(Pattern::bit_reverse(8).unwrap()), [0, 4, 2, 6, 1, 5, 3, 7]);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_of_grids_move_along_each_dimension() {
+    fn grid_patterns_move_along_each_dimension() {
         let torus = Topology::torus(&[8, 5], 2, 1).expect("a torus");
         // A tornado moves by three of eight positions along x and by two of five along y.
         assert_eq!(to(Pattern::tornado(&torus))[1], 2 * (3 + 8 * 2) + 1);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hotspot_gets_its_share_and_what_is_drawn_besides() {
+    fn a_hotspot_gets_its_share_and_its_part_of_the_uniform_traffic() {
         let hot = Pattern::Hotspot { targets: vec![3, 5], share_ppm: 200_000 };
         let mut random = Random::new(1);
         let mut got = [0_u32; 8];

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_are_none_name_file_and_line() {
+    fn errors_of_a_size_table_name_file_and_line() {
         let refused = |text: &str| SizeTable::parse("a.cdf", text).expect_err("none").to_string();
         assert!(refused("64 0.5\nx 1\n").starts_with("a.cdf:2: `x`"));
         assert!(refused("64 0.5\n32 1\n").contains("32 bytes after 64"));
@@ -254,7 +254,10 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_a_table_panic(text in "([0-9.#eE+-]{0,6}[ \n]){0,20}", share in 0..1_000_000_000_u32) {
+        fn no_text_makes_a_table_panic(
+            text in "([0-9.#eE+-]{0,6}[ \n]){0,20}",
+            share in 0..1_000_000_000_u32,
+        ) {
             if let Ok(table) = SizeTable::parse("a.cdf", &text) {
                 let (least, most) = (table.points()[0].0, table.points()[table.points().len() - 1].0);
                 proptest::prop_assert!((least..=most).contains(&table.at(share)));

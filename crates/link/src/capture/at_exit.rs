@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_all_frames_are_in_the_file() {
+    fn the_capture_file_has_all_frames_at_exit() {
         let (go, wait) = channel();
         let written = Arc::new(Mutex::new(0));
         let queue = Queue::start(Slow(wait, Arc::clone(&written))).unwrap();

@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn dual_stack_end_takes_the_family_of_the_other() {
+    fn a_dual_stack_end_uses_the_family_of_the_other_end() {
         let out = put(peer("[::]:5"), peer("10.0.0.2:6"), b"frame").unwrap();
         assert_eq!(out[12..14], [8, 0]);
         assert_eq!(out[26..30], [0; 4]);
     }
 
     #[test]
-    fn frames_between_stations_look_as_on_the_wire() {
+    fn captured_frames_between_stations_look_as_on_the_wire() {
         let (from, to) = (PeerAddr::mac([2; 6], 8), PeerAddr::mac([4; 6], 9));
         let mut out = put(from, to, b"frame").unwrap();
         assert_eq!(out[..18], [4, 4, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2, 0x81, 0, 0, 7, 0x88, 0xb6]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_in_shared_memory_look_as_on_raw_ethernet_and_distinguish_their_ends() {
+    fn captured_shared_memory_frames_look_like_raw_ethernet_and_distinguish_their_ends() {
         let ends = [0x0807_0605_0403_0201, 9].map(|end| PeerAddr::shared_memory(1, end));
         let [from, to] = ends;
         let envelope = Envelope { from, to, congestion_experienced: false, ethernet: None };

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_not_written() {
+    fn only_valid_frames_are_written() {
         let mut file = CaptureFile::new(Vec::new()).unwrap();
         let before = file.output.len();
         let station = PeerAddr::mac([2; 6], 1);

@@ -38,7 +38,7 @@ mod tests {
 
     //= protocol.md: envelope.6
     #[test]
-    fn answers_are_limited_for_a_time() {
+    fn answers_are_rate_limited() {
         let mut limit = AnswerLimit::new();
         let start = Instant(5 * ANSWERS_NS);
         let permitted = (0..100).filter(|_| limit.permits(start)).count();

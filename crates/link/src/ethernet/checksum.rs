@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_and_long_frames_have_the_same_checksum_wherever_they_begin() {
+    fn the_checksum_does_not_depend_on_the_alignment_of_a_frame() {
         let bytes: Vec<u8> = (0..400_u32).map(|i| (i * 7 % 251) as u8).collect();
         let envelope = [9; ENVELOPE_BYTES];
         for start in 0..9 {

@@ -86,7 +86,7 @@ mod tests {
 
     //= protocol.md: envelope.7
     #[test]
-    fn a_port_belongs_to_one_until_it_is_dropped() {
+    fn a_port_belongs_to_one_owner_until_it_is_dropped() {
         let take = |vlan, port| PortClaim::take(INTERFACE, 0x88b5, vlan, port);
         let claim = take(None, 7).unwrap();
         assert_eq!(take(None, 7).unwrap_err().kind(), io::ErrorKind::AddrInUse);

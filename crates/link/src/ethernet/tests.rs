@@ -21,7 +21,7 @@ fn tagged(framing: Framing, vlan: u16) -> Framing {
 
 proptest! {
     #[test]
-    fn what_was_written_arrives_whatever_padding_follows(
+    fn written_content_arrives_whatever_padding_follows(
         content in proptest::collection::vec(any::<u8>(), 0..2000),
         padding in proptest::collection::vec(any::<u8>(), 0..46),
         vlan in prop_oneof![Just(None), (1..=VLAN_MAX).prop_map(Some)],
@@ -61,7 +61,7 @@ proptest! {
 
 //= protocol.md: envelope.1
 #[test]
-fn frames_that_are_not_for_us_are_distinguished_from_broken_ones() {
+fn frames_for_other_endpoints_are_distinguished_from_broken_ones() {
     let whole = frame(&PEER, EnvelopeKind::Frame, b"content");
     let check = |ours: &Framing, change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = whole.clone();
@@ -89,7 +89,7 @@ fn frames_that_are_not_for_us_are_distinguished_from_broken_ones() {
 
 //= protocol.md: envelope.3
 #[test]
-fn tag_is_compared_wherever_it_was_taken_off() {
+fn the_vlan_tag_is_checked_wherever_it_was_stripped() {
     let (ours, peer) = (tagged(OURS, 100), tagged(PEER, 100));
     let mut bytes = frame(&peer, EnvelopeKind::Discover, b"");
     let from = (PEER.station, PEER.port);
@@ -107,7 +107,7 @@ fn tag_is_compared_wherever_it_was_taken_off() {
 
 //= protocol.md: envelope.4
 #[test]
-fn all_peers_are_asked_whether_they_are_there() {
+fn a_discovery_is_broadcast_to_all_peers_with_the_port() {
     let mut bytes = vec![0; PEER.header_bytes()];
     assert!(PEER.put(EnvelopeKind::Discover, (BROADCAST, OURS.port), &mut bytes));
     let from = (PEER.station, PEER.port);

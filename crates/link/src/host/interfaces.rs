@@ -249,7 +249,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_answer_is_taken_apart(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_netlink_answer_is_parsed_without_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
             let _ = (interface(&bytes), address(&bytes), programs(&bytes));
         }
     }

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_program_gets_no_capabilities_and_one_that_is_not_there_is_an_error() {
+    fn an_ordinary_program_gets_no_capabilities_and_a_missing_one_is_an_error() {
         assert!(!has_file_capabilities(Path::new("/proc/self/exe")).unwrap());
         let absent = has_file_capabilities(Path::new("/absent/program"));
         assert_eq!(absent.unwrap_err().kind(), io::ErrorKind::NotFound);

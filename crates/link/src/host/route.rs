@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_this_host_is_the_loopback_interface() {
+    fn the_route_to_this_host_is_the_loopback_interface() {
         let route = route_to("127.0.0.1".parse().unwrap()).unwrap().unwrap();
         let all = super::super::interfaces().unwrap();
         let interface = all.iter().find(|interface| interface.index == route.interface).unwrap();

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stopped_watch_waits_no_more() {
+    fn a_stopped_watch_returns_at_once() {
         let watch = InterfaceWatch::open().unwrap();
         watch.stopper().stop();
         assert_eq!(watch.wait(None).unwrap(), None);

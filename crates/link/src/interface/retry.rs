@@ -60,7 +60,7 @@ mod tests {
     use crate::wait::wait_readable;
 
     #[test]
-    fn a_sleeper_is_woken_again_and_again() {
+    fn a_sleeper_is_woken_repeatedly() {
         let timer = RetryTimer::new(1_000_000).unwrap();
         for _ in 0..3 {
             // This limit is far longer than the timer needs. A timer that does not expire only

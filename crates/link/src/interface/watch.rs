@@ -160,7 +160,7 @@ mod tests {
     };
 
     #[test]
-    fn what_changes_nothing_is_not_reported() {
+    fn an_update_without_a_change_is_not_reported() {
         let mut watch = Watch::new();
         watch.report(false, false, CAPS);
         assert!(watch.pop().is_none());
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_is_asked_when_it_is_suspect_or_was_not_for_long() {
+    fn an_interface_is_queried_when_suspect_or_after_a_long_time() {
         let mut watch = Watch { news: None, ..Watch::new() };
         let mut now = Instant(1_000 * ASK_NS);
         assert!(watch.is_due(now, u64::MAX), "without news it is asked now and then");

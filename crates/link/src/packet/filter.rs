@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_our_endpoint_pass_and_those_of_others_do_not() {
+    fn the_filter_passes_only_frames_of_its_endpoint() {
         let peer = Framing { station: [2, 0, 0, 0, 0, 2], port: 9, ..OURS };
         let frame = |kind, to, port| {
             let mut bytes = vec![0; peer.header_bytes()];
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_frames_to_our_station_pass_to_be_counted() {
+    fn broken_frames_to_our_station_pass_and_are_counted() {
         let mut foreign = [0; 60];
         foreign[..6].copy_from_slice(&OURS.station);
         foreign[12..14].copy_from_slice(&OURS.ethertype.to_be_bytes());

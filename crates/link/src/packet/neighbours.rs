@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn station_of_a_good_entry_is_found() {
+    fn the_station_of_a_valid_entry_is_found() {
         let attributes: [(u16, &[u8]); 2] =
             [(NDA_DST, &[10, 0, 0, 1]), (NDA_LLADDR, &[1, 2, 3, 4, 5, 6])];
         assert_eq!(station_of(&entry(2, &attributes)), Some([1, 2, 3, 4, 5, 6]));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_cut_short_has_no_station() {
+    fn a_truncated_entry_has_no_station() {
         let whole = entry(2, &[(NDA_LLADDR, &[1; 6])]);
         for end in 0..NDMSG_BYTES + 10 {
             assert_eq!(station_of(&whole[..end]), None, "{end} bytes");

@@ -442,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notices_survive_their_bytes_and_nothing_else_is_one() {
+    fn only_encoded_notices_are_decoded_as_notices() {
         let notices =
             [Notice::Lent { memory: 1 << 40, len: 7 }, Notice::Gone(u64::MAX), Notice::Refused];
         for notice in notices {

@@ -8,7 +8,7 @@ use crate::shm::ring::LentPlace;
 use crate::shm::socket::{connect, create_memory, greet};
 
 #[test]
-fn frames_go_both_ways_whichever_end_began() {
+fn frames_go_both_ways_whichever_end_connected() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"from a");
     assert_eq!(received(&mut b), [b"from a".to_vec()]);
@@ -18,7 +18,7 @@ fn frames_go_both_ways_whichever_end_began() {
 }
 
 #[test]
-fn both_may_begin_at_the_same_time() {
+fn both_ends_may_connect_at_the_same_time() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"from a");
     send(&mut b, &a, b"from b");
@@ -58,7 +58,7 @@ fn the_end_of_a_peer_is_reported_after_its_last_frame() {
 }
 
 #[test]
-fn a_sleeping_link_is_woken_by_its_descriptor() {
+fn the_descriptor_wakes_a_sleeping_link() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"x");
     received(&mut b);
@@ -85,7 +85,7 @@ fn a_sleeping_link_is_woken_by_its_descriptor() {
 }
 
 #[test]
-fn memory_that_could_shrink_or_is_too_small_is_refused() {
+fn shrinkable_or_too_small_memory_is_refused() {
     let victim = ShmLink::open().unwrap();
     let mut victim = victim;
     let unsealed = memfd(ring::FILE_BYTES);
@@ -105,7 +105,7 @@ fn memory_that_could_shrink_or_is_too_small_is_refused() {
 }
 
 #[test]
-fn greetings_for_somebody_else_or_of_another_host_are_refused() {
+fn greetings_for_another_endpoint_or_of_another_host_are_refused() {
     let mut victim = ShmLink::open().unwrap();
     let here = victim.caps().local;
     let elsewhere = PeerAddr::shared_memory(1, 2);
@@ -123,7 +123,7 @@ fn greetings_for_somebody_else_or_of_another_host_are_refused() {
 }
 
 #[test]
-fn peers_that_connect_and_say_nothing_do_not_keep_others_out() {
+fn silent_connected_peers_do_not_block_others() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let (_, endpoint) = b.caps().local.to_shared_memory().unwrap();
     let _silent: Vec<_> = (0..3 * STRANGERS_MAX)
@@ -139,7 +139,7 @@ fn peers_that_connect_and_say_nothing_do_not_keep_others_out() {
 }
 
 #[test]
-fn a_full_ring_takes_no_more_and_loses_nothing() {
+fn a_full_ring_refuses_frames_and_loses_none() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let payload = vec![9_u8; 30_000];
     let slice = PayloadSlice::at(payload.as_ptr(), 30_000);
@@ -190,7 +190,7 @@ fn payload_of_a_large_buffer_is_lent_and_that_of_other_memory_copied() {
 }
 
 #[test]
-fn many_buffers_are_lent_given_back_and_never_too_many() {
+fn many_buffers_are_lent_and_returned_within_the_limit() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     for round in 0..200_u8 {
         let buffers = [registered(70_000), registered(80_000)];
@@ -207,7 +207,7 @@ fn many_buffers_are_lent_given_back_and_never_too_many() {
 }
 
 #[test]
-fn lent_memory_is_readable_after_its_buffer_is_gone() {
+fn lent_memory_stays_readable_after_its_buffer_is_dropped() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let (table, buffer) = registered(100_000);
     buffer.write(0, &[3; 5000]);
@@ -220,7 +220,7 @@ fn lent_memory_is_readable_after_its_buffer_is_gone() {
 }
 
 #[test]
-fn a_peer_that_cannot_map_what_it_is_lent_gets_copies() {
+fn a_peer_that_cannot_map_lent_memory_gets_copies() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"hello");
     received(&mut b);
@@ -258,7 +258,7 @@ fn memory_of_huge_pages_is_not_borrowed() {
 }
 
 #[test]
-fn a_peer_cannot_use_up_the_addresses_of_a_process() {
+fn a_peer_cannot_exhaust_the_address_space_of_a_process() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"hello");
     received(&mut b);
@@ -287,7 +287,7 @@ fn a_peer_cannot_use_up_the_addresses_of_a_process() {
 }
 
 #[test]
-fn frames_whose_payload_lies_in_no_lent_memory_are_dropped() {
+fn frames_with_payload_outside_lent_memory_are_dropped() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let (_table, buffer) = registered(100_000);
     send_payload(&mut a, &b, at(&buffer, 0, 5000), true).unwrap();
@@ -306,7 +306,7 @@ fn frames_whose_payload_lies_in_no_lent_memory_are_dropped() {
 }
 
 #[test]
-fn payload_that_was_unmapped_is_an_error_and_frames_before_it_are_sent() {
+fn unmapped_payload_is_an_error_and_earlier_frames_are_sent() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let payload = vec![9_u8; 1000];
     let there = PayloadSlice::at(payload.as_ptr(), 1000);
@@ -326,7 +326,7 @@ fn payload_that_was_unmapped_is_an_error_and_frames_before_it_are_sent() {
 }
 
 #[test]
-fn memory_that_is_deregistered_is_given_back_and_lent_again_when_it_is_registered() {
+fn deregistered_memory_is_returned_and_lent_again_when_reregistered() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let table = MemoryTable::new(TableLimits::default(), [1, 2]);
     let (domain, buffer) = (table.allocate_domain(), Buffer::new(100_000));
@@ -440,10 +440,10 @@ fn seal(file: &OwnedFd) {
 
 /// Runs in its own process, because the limit of descriptors applies to all threads of a process.
 #[test]
-fn a_listener_does_not_stay_ready_while_no_descriptor_is_left() {
+fn a_listener_without_free_descriptors_does_not_stay_ready() {
     const INNER: &str = "LINK_TEST_WITHOUT_DESCRIPTORS";
     if std::env::var_os(INNER).is_none() {
-        let name = "shm::tests::a_listener_does_not_stay_ready_while_no_descriptor_is_left";
+        let name = "shm::tests::a_listener_without_free_descriptors_does_not_stay_ready";
         let mut inner = std::process::Command::new(std::env::current_exe().unwrap());
         let ended = inner.args(["--exact", name, "--nocapture"]).env(INNER, "1").output().unwrap();
         assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn name_of_a_peer_names_the_same_peer() {
+    fn the_printed_name_of_a_peer_parses_to_the_same_peer() {
         for text in ["10.1.2.3:4791", "[2001:db8::7]:9", "[fe80::1]:65535"] {
             let peer = PeerAddr::from(addr(text));
             let name = SocketName::of_peer(peer, Family::of(&addr(text)), 3).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_is_that_of_the_socket_for_link_local_peers_only() {
+    fn only_link_local_peers_get_the_scope_of_the_socket() {
         let local = PeerAddr::from(addr("[fe80::1]:1"));
         let name = SocketName::of_peer(local, Family::V6, 9).unwrap();
         assert_eq!(name.0[24..], 9u32.to_ne_bytes());

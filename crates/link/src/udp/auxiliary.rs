@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_at_an_auxiliary_socket_is_answered_from_there() {
+    fn a_request_at_an_auxiliary_socket_is_answered_from_its_address() {
         let mut auxiliary = AuxiliarySocket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         assert!(auxiliary.receive().is_none());
         let asks = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_auxiliary_socket_opens_where_a_socket_gives_way_and_no_other_does() {
+    fn an_auxiliary_socket_shares_an_address_only_with_a_socket_that_permits_it() {
         let keeps = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, keeps.local_addr().unwrap().port()));
         assert!(AuxiliarySocket::bind(at).is_err());
@@ -181,7 +181,7 @@ mod tests {
 
     //= protocol.md: datagram.8
     #[test]
-    fn all_sockets_of_a_group_get_what_was_sent_to_it() {
+    fn all_sockets_of_a_multicast_group_get_its_datagrams() {
         // Use groups that no other test uses.
         let group = IpAddr::from([239, 83, 1, 7]);
         let local = IpAddr::from(Ipv4Addr::LOCALHOST);

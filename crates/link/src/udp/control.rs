@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_the_kernel_says_is_understood() {
+    fn all_control_messages_of_the_kernel_are_parsed() {
         let mut control = message(libc::SOL_UDP, libc::UDP_GRO, &1472u32.to_ne_bytes());
         let mut time = 5u64.to_ne_bytes().to_vec();
         time.extend_from_slice(&7u64.to_ne_bytes());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn capable_transport_is_not_congestion() {
+    fn an_ecn_capable_packet_is_not_marked_as_congested() {
         let control = message(libc::IPPROTO_IP, libc::IP_TOS, &[2]);
         assert!(!Ancillary::parse(&control).congestion_experienced);
     }

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_uninterrupted_run_makes_a_peer_worth_a_socket() {
+    fn only_an_uninterrupted_run_of_frames_earns_a_peer_its_own_socket() {
         let mut traffic = Traffic::new();
         for _ in 0..10 * RUN_MIN {
             traffic.note_main(peer(1));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_shared_with_sockets_of_the_same_user_alone() {
+    fn an_address_is_shared_only_with_sockets_of_the_same_user() {
         // If the kernel accepted `SO_REUSEADDR` for sharing, a socket of any user could bind the
         // address, and would receive messages for our socket.
         let reuse = |socket: &OwnedFd| {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn each_socket_must_be_worth_more_than_the_one_before() {
+    fn each_further_socket_needs_a_longer_run() {
         let mut traffic = Traffic::new();
         traffic.on_opened(true);
         for _ in 0..RUN_MIN {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_socket_is_not_asked_for_again() {
+    fn a_refused_socket_is_not_requested_again() {
         let mut traffic = Traffic::new();
         traffic.on_opened(false);
         for _ in 0..10 * RUN_MIN_MAX {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unconnected_socket_is_looked_at_after_some_calls_or_some_time() {
+    fn the_unconnected_socket_is_polled_after_some_calls_or_some_time() {
         let mut traffic = Traffic::new();
         let at = Instant(1_000_000);
         assert!(traffic.is_main_due(at, true));

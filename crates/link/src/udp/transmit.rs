@@ -307,18 +307,18 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_outside_payload_are_one_piece() {
+    fn frames_with_inline_payload_have_one_sge() {
         assert_eq!(runs(&[(40, 0); 64], 64), [(64, 1)]);
         assert_eq!(runs(&[(40, 0); 128], 128), [(128, 1)]);
     }
 
     #[test]
-    fn frames_with_outside_payload_are_two_pieces_each() {
+    fn frames_with_external_payload_have_two_sges() {
         assert_eq!(runs(&[(32, 1440); 44], 64), [(44, 88)]);
     }
 
     #[test]
-    fn run_ends_behind_a_shorter_frame_and_before_a_longer_one() {
+    fn a_run_ends_after_a_shorter_frame_and_before_a_longer_one() {
         assert_eq!(
             runs(&[(40, 0), (40, 0), (30, 0), (30, 0), (50, 0)], 64),
             [(3, 1), (1, 1), (1, 1)]
@@ -326,23 +326,23 @@ mod tests {
     }
 
     #[test]
-    fn mixed_pieces_of_one_size_share_a_run() {
+    fn frames_of_one_size_share_a_run_whatever_their_sges() {
         assert_eq!(runs(&[(40, 0), (40, 0), (30, 10), (40, 0)], 64), [(4, 3)]);
     }
 
     #[test]
-    fn message_stays_below_the_largest_packet() {
+    fn a_message_stays_below_the_largest_packet() {
         assert_eq!(runs(&[(32, 1440); 50], 64), [(44, 88), (6, 12)]);
         assert_eq!(runs(&[(40, 0); 130], 64), [(64, 1), (64, 1), (2, 1)]);
     }
 
     #[test]
-    fn oversized_frame_is_a_run_of_its_own() {
+    fn an_oversized_frame_is_a_run_of_its_own() {
         assert_eq!(runs(&[(70_000, 0), (40, 0)], 64), [(1, 1), (1, 1)]);
     }
 
     #[test]
-    fn peer_of_another_family_is_refused_and_the_last_one_kept() {
+    fn a_peer_of_another_family_is_refused_and_the_last_peer_is_kept() {
         let mut transmitter = Transmitter::new(Family::V4, 0);
         let v4 = PeerAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], 9)));
         let v6 = PeerAddr::from("[::1]:9".parse::<std::net::SocketAddr>().unwrap());

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_gone_is_an_error() {
+    fn a_missing_interface_is_an_error() {
         let mut gone = Interface::named("lo").unwrap();
         gone.index = i32::MAX as u32;
         assert_eq!(Device::of(&gone).unwrap_err().raw_os_error(), Some(libc::ENODEV));

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jumps_are_counted_from_the_instruction_behind_them() {
+    fn jumps_are_relative_to_the_next_instruction() {
         let mut assembler = Assembler::default();
         let end = assembler.label();
         assembler.jump_unless_equal(Register::R2, 7, end);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_take_two_places() {
+    fn a_map_load_takes_two_instructions() {
         let mut assembler = Assembler::default();
         assembler.load_map(Register::R1, 9);
         let code = assembler.finish();

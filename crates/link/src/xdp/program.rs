@@ -132,7 +132,7 @@ mod tests {
     const ON_TO_THE_KERNEL: u32 = PASS as u32;
 
     #[test]
-    fn only_our_frames_are_taken() {
+    fn the_program_redirects_only_our_frames() {
         let Some(program) = Loaded::new(None) else { return };
         let ours = frame(STATION, &[], ETHERTYPE_DEFAULT, EnvelopeKind::Frame, PORT, 60);
         assert_eq!(program.answer(&ours), REDIRECT);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_that_is_checked_matters() {
+    fn every_checked_bit_decides() {
         for vlan in [None, Some(7)] {
             let Some(program) = Loaded::new(vlan) else { return };
             let tag: &[u8] = if vlan.is_some() { &[0x81, 0, 0, 7] } else { &[] };
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_must_be_the_right_one() {
+    fn a_frame_needs_the_right_vlan_tag() {
         let Some(program) = Loaded::new(Some(7)) else { return };
         let tagged = |tag: [u8; 4]| frame(STATION, &tag, 0x88b5, EnvelopeKind::Frame, PORT, 60);
         assert_eq!(program.answer(&tagged([0x81, 0, 0, 7])), REDIRECT);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn jumbo_frames_take_several() {
+    fn jumbo_frames_take_several_chunks() {
         let shape = Shape::new(&XdpConfig::new("eth0"), 8988);
         assert_eq!((shape.chunk_bytes, shape.slot_chunks), (4096, 3));
         assert!(shape.has_fragments());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_lie_behind_the_chunks_and_inside_the_memory() {
+    fn slots_follow_the_chunks_and_stay_inside_the_memory() {
         for frame_bytes in [256, 1488, 1732, 3498, 8988, 9200] {
             let shape = Shape::new(&XdpConfig::new("eth0"), frame_bytes);
             let socket = shape.socket();

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_go_back_and_forth_one_at_a_time() {
+    fn cache_lines_alternate_between_both_ends() {
         let mut server = BareShm::create().expect("memory");
         let mut client = BareShm::open(&server.path()).expect("the same memory");
         for _ in 0..3 {

@@ -11,7 +11,7 @@ const EVERY_RIGHT: [Rights; 4] =
 
 //= protocol.md: violation.3
 #[test]
-fn ranges_at_the_edges_of_a_region_and_of_the_address_space() {
+fn ranges_at_the_edges_of_a_region_and_of_the_address_space_are_checked() {
     let world = World::new(100, Rights::ALL);
     let start = world.region.start;
     let resolve = |address, len| world.resolve(address, len, Rights::REMOTE_WRITE).is_ok();
@@ -59,7 +59,7 @@ fn local_offsets_are_checked_like_addresses() {
 }
 
 #[test]
-fn uses_of_a_target_stay_inside_it() {
+fn accesses_beyond_a_target_are_refused() {
     let world = World::new(100, Rights::ALL);
     let access = world.table.access();
     let target = world.resolve(world.region.start + 10, 20, Rights::ALL).unwrap();
@@ -99,7 +99,7 @@ fn every_set_of_rights_grants_exactly_its_members() {
 }
 
 #[test]
-fn a_target_serves_only_what_it_was_resolved_for() {
+fn a_target_serves_only_the_access_it_was_resolved_for() {
     let world = World::new(64, Rights::ALL);
     let access = world.table.access();
     for right in EVERY_RIGHT {
@@ -122,7 +122,7 @@ fn a_target_serves_only_what_it_was_resolved_for() {
 
 //= protocol.md: peer.1
 #[test]
-fn a_region_is_reached_from_its_own_domain_only() {
+fn a_region_is_accessible_from_its_own_domain_only() {
     let world = World::new(64, Rights::ALL);
     let accessor = world.table.allocate_domain();
     for domain in [accessor, ProtectionDomain::NONE] {
@@ -135,7 +135,7 @@ fn a_region_is_reached_from_its_own_domain_only() {
 
 //= protocol.md: name.2
 #[test]
-fn keys_and_targets_of_an_ended_region_are_stale_even_if_its_slot_is_used_again() {
+fn keys_and_targets_of_a_deregistered_region_stay_stale_when_its_slot_is_reused() {
     let limits = TableLimits { regions_max: 1, domains_max: 1 };
     let world = World::in_table(MemoryTable::new(limits, [5, 6]), 64, Rights::ALL);
     let old = world.region;
@@ -167,7 +167,7 @@ fn keys_and_targets_of_an_ended_region_are_stale_even_if_its_slot_is_used_again(
 }
 
 #[test]
-fn a_key_looked_up_before_in_the_same_access_is_not_found_after_its_region_ended() {
+fn a_cached_key_is_not_found_after_its_region_is_deregistered() {
     let world = World::new(64, Rights::ALL);
     let access = world.table.access();
     let resolve = |access: &MemoryAccess<'_>| {
@@ -201,7 +201,7 @@ fn guessed_keys_find_nothing() {
 }
 
 #[test]
-fn names_of_another_table_reach_nothing() {
+fn keys_of_another_table_are_refused() {
     let (theirs, ours) = (World::new(64, Rights::ALL), World::new(64, Rights::ALL));
     let (region, own) = (theirs.region.id, ours.region.id);
     assert_eq!((region.index(), region.generation()), (own.index(), own.generation()));
@@ -221,7 +221,7 @@ fn names_of_another_table_reach_nothing() {
 }
 
 #[test]
-fn a_domain_of_another_table_is_refused_and_reaches_nothing() {
+fn a_domain_of_another_table_is_refused() {
     let (theirs, ours) = (World::new(64, Rights::ALL), World::new(64, Rights::ALL));
     let domain = theirs.domain;
     assert_eq!(format!("{domain:?}"), format!("{:?}", ours.domain));
@@ -235,7 +235,7 @@ fn a_domain_of_another_table_is_refused_and_reaches_nothing() {
 
 //= protocol.md: answer.3
 #[test]
-fn atomics_refuse_what_is_not_an_aligned_word() {
+fn atomics_refuse_misaligned_or_partial_words() {
     let world = World::new(64, Rights::ALL);
     let access = world.table.access();
     for offset in 1..8 {
@@ -252,7 +252,7 @@ fn atomics_refuse_what_is_not_an_aligned_word() {
 
 //= protocol.md: answer.3
 #[test]
-fn atomics_return_what_the_word_held() {
+fn atomics_return_the_previous_value_of_the_word() {
     let world = World::new(64, Rights::ALL);
     let access = world.table.access();
     let target = world.resolve(world.region.start + 8, 8, Rights::REMOTE_ATOMIC).unwrap();
@@ -335,7 +335,7 @@ fn a_reader_that_sees_the_tail_sees_all_bytes_before_it() {
 }
 
 #[test]
-fn peers_may_name_a_region_by_another_address() {
+fn a_region_may_have_another_address_for_peers() {
     let (table, domain) = table();
     let buffer = Buffer::new(64);
     // SAFETY: the buffer outlives the table's accesses, and no reference to its bytes exists.
@@ -360,7 +360,7 @@ mod whole_address_space {
     use crate::{RegisterError, WHOLE_ADDRESS_SPACE_KEY};
 
     #[test]
-    fn bytes_and_words_anywhere_are_reached() {
+    fn the_whole_address_space_region_reaches_all_bytes_and_words() {
         let Some((table, domain, whole)) = whole() else { return };
         assert_eq!(whole.key, WHOLE_ADDRESS_SPACE_KEY);
         let mapping = Mapping::new(2);
@@ -387,7 +387,7 @@ mod whole_address_space {
     }
 
     #[test]
-    fn unmapped_memory_is_an_error_that_names_the_address() {
+    fn unmapped_memory_is_an_error_with_the_address() {
         let Some((table, domain, whole)) = whole() else { return };
         let mapping = Mapping::new(3);
         mapping.unmap_page(1);
@@ -426,7 +426,7 @@ mod whole_address_space {
 
     //= protocol.md: feature.2
     #[test]
-    fn it_is_found_in_its_domain_alone_and_only_while_registered() {
+    fn the_whole_address_space_region_is_found_only_in_its_domain_while_registered() {
         let Some((table, domain, whole)) = whole() else { return };
         let other = table.allocate_domain();
         let access = table.access();

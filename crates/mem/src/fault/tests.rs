@@ -7,7 +7,7 @@ use crate::mapping::Mapping;
 use crate::{AccessError, MemoryTable, Rights, TableLimits};
 
 #[test]
-fn bytes_of_all_lengths_are_copied() {
+fn ranges_of_all_lengths_are_copied() {
     let Some(guard) = guard() else { return };
     let source: Vec<u8> = (0..9000_u32).map(|at| (at * 7 + at / 256) as u8).collect();
     for len in (0..300).chain([511, 1452, 4096, 8962]) {
@@ -78,7 +78,7 @@ fn a_copy_ends_before_the_end_of_the_file() {
 }
 
 #[test]
-fn placing_where_memory_is_missing_is_no_fault() {
+fn placing_bytes_in_missing_memory_does_not_crash() {
     if guard().is_none() {
         return;
     }
@@ -108,7 +108,7 @@ fn placing_where_memory_is_missing_is_no_fault() {
 }
 
 #[test]
-fn registered_memory_that_is_gone_is_an_error_that_names_the_address() {
+fn registered_memory_that_was_unmapped_is_an_error_with_the_address() {
     if guard().is_none() {
         return;
     }
@@ -141,7 +141,7 @@ fn registered_memory_that_is_gone_is_an_error_that_names_the_address() {
 }
 
 #[test]
-fn ranges_that_overlap_are_copied_as_if_they_did_not() {
+fn overlapping_ranges_are_copied_like_separate_ones() {
     let mut bytes: Vec<u8> = (0..100).collect();
     let start = bytes.as_mut_ptr();
     // SAFETY: both ranges are in `bytes`, which no other code uses during the copies.
@@ -156,7 +156,7 @@ fn ranges_that_overlap_are_copied_as_if_they_did_not() {
 
 /// If a fault were not caught, it would end the process.
 #[test]
-fn memory_may_come_and_go_while_threads_copy() {
+fn memory_may_be_mapped_and_unmapped_while_threads_copy() {
     const PAGES: usize = 3;
     const COPIES: u32 = 10_000;
     if guard().is_none() {

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revoked_region_is_out_of_reach_for_peers_and_serves_its_owner() {
+    fn a_revoked_region_is_inaccessible_to_peers_and_still_usable_by_its_owner() {
         let (table, domain) = table();
         let buffer = Buffer::new(64);
         let region = table.register(domain, buffer.clone(), everything()).unwrap();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_a_revoked_region_end_and_none_is_bound() {
+    fn windows_of_a_revoked_region_end_and_new_ones_are_refused() {
         let (table, domain) = table();
         let Region { id, .. } = table.register(domain, Buffer::new(64), everything()).unwrap();
         let other = table.register(domain, Buffer::new(64), everything()).unwrap();

@@ -30,7 +30,7 @@ fn deregister_waits_for_an_access_that_began_before() {
 }
 
 #[test]
-fn a_region_that_is_changed_keeps_its_key_and_nothing_else() {
+fn a_changed_region_keeps_only_its_key() {
     let (table, domain) = table();
     let other = table.allocate_domain();
     let (before, after) = (Buffer::new(64), Buffer::new(32));
@@ -69,7 +69,7 @@ fn a_region_that_is_changed_keeps_its_key_and_nothing_else() {
 }
 
 #[test]
-fn memory_is_not_touched_after_deregister_while_turns_go_on() {
+fn memory_is_not_accessed_after_deregister_while_other_accesses_continue() {
     const PLACERS: usize = 2;
     const BYTES: usize = 256;
     let rounds = if cfg!(miri) { 5 } else { 200 };
@@ -127,7 +127,7 @@ fn memory_is_not_touched_after_deregister_while_turns_go_on() {
 }
 
 #[test]
-fn a_buffer_lives_until_its_region_ends() {
+fn a_buffer_lives_until_its_region_is_deregistered() {
     let (table, domain) = table();
     let buffer = Buffer::new(64);
     let region = table.register(domain, buffer.clone(), Rights::NONE).unwrap();
@@ -137,7 +137,7 @@ fn a_buffer_lives_until_its_region_ends() {
 }
 
 #[test]
-fn deregister_inside_an_access_is_refused_instead_of_waiting_for_itself() {
+fn deregister_inside_an_access_is_refused_instead_of_deadlocking() {
     let (table, domain) = table();
     let region = table.register(domain, Buffer::new(64), Rights::NONE).unwrap().id;
     let access = table.access();
@@ -149,7 +149,7 @@ fn deregister_inside_an_access_is_refused_instead_of_waiting_for_itself() {
 
 #[cfg(not(miri))]
 #[test]
-fn a_range_is_registered_without_touching_its_pages_and_used_like_any_other() {
+fn a_lazily_registered_range_works_like_any_other() {
     // These are more bytes than any test machine has.
     const BYTES: usize = 1 << 42;
     const HOLE_BYTES: usize = 1 << 21;
@@ -187,7 +187,7 @@ fn a_range_is_registered_without_touching_its_pages_and_used_like_any_other() {
 }
 
 #[test]
-fn a_full_table_refuses_and_takes_again_what_became_free() {
+fn a_full_table_refuses_registrations_until_a_slot_is_free() {
     let limits = TableLimits { regions_max: 3, domains_max: 4 };
     let table = MemoryTable::new(limits, [1, 2]);
     let domain = table.allocate_domain();
@@ -220,7 +220,7 @@ fn reserved_keys_are_never_handed_out() {
 }
 
 #[test]
-fn released_domains_are_gone_and_their_names_do_not_come_back() {
+fn released_domains_are_invalid_and_their_names_are_not_reused() {
     let limits = TableLimits { regions_max: 8, domains_max: 2 };
     let table = MemoryTable::new(limits, [1, 2]);
     let (first, second) = (table.allocate_domain(), table.allocate_domain());
@@ -261,7 +261,7 @@ fn ranges_that_wrap_are_refused() {
 
 #[test]
 #[cfg(not(miri))]
-fn memory_that_is_not_mapped_is_refused_by_its_address() {
+fn registering_unmapped_memory_fails_with_its_address() {
     let (table, domain) = table();
     let mapping = Mapping::new(3);
     mapping.protect_page(2, libc::PROT_READ);
@@ -284,7 +284,7 @@ fn memory_that_is_not_mapped_is_refused_by_its_address() {
 }
 
 #[test]
-fn a_known_region_needs_no_second_look_up_for_as_long_as_it_lives() {
+fn resolving_again_without_a_look_up_equals_a_fresh_resolution() {
     let (table, domain) = table();
     let rights = Rights::REMOTE_WRITE;
     let region = table.register(domain, Buffer::new(64), rights).unwrap();
@@ -301,7 +301,7 @@ fn a_known_region_needs_no_second_look_up_for_as_long_as_it_lives() {
 }
 
 #[test]
-fn one_memory_under_two_names_is_known_by_its_address() {
+fn memory_registered_under_two_addresses_resolves_to_one_memory_address() {
     let (table, domain) = table();
     let buffer = Buffer::new(64);
     let rights = Rights::REMOTE_WRITE;

@@ -237,7 +237,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn gaps_are_what_was_not_added(
+        fn gaps_are_the_ranges_that_were_not_added(
             length in 1_u32..300,
             added in proptest::collection::vec((0_u32..320, 0_u32..140), 0..12),
         ) {

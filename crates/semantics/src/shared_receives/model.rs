@@ -45,7 +45,7 @@ fn a_waiting_message_is_notified_of_the_receive_that_is_posted() {
 }
 
 #[test]
-fn of_two_that_wait_each_has_one_of_two_receives() {
+fn two_waiting_messages_get_one_of_two_receives_each() {
     loom::model(|| {
         let shared = Arc::new(SharedReceives::new(2));
         let poster = modelled::spawn({

@@ -185,7 +185,7 @@ fn run(seed: u64) -> Vec<Completion> {
 
 //= protocol.md: queue-pair.1, queue-pair.2, queue-pair.3, queue-pair.4, queue-pair.5
 #[test]
-fn operations_of_all_kinds_succeed_in_order_up_to_the_first_that_fails_on_this_side() {
+fn all_kinds_of_operations_succeed_in_order_up_to_the_first_local_failure() {
     let (mut ended, mut failed) = (0, 0);
     for seed in 0..600 {
         let completions = run(seed);

@@ -34,7 +34,7 @@ fn late_duplicate_of_a_completed_write_is_not_placed() {
 //= protocol.md: operation.7
 /// The application overwrites each range immediately after the delivery of its operation.
 #[test]
-fn delivered_ranges_are_left_alone_while_others_are_in_flight() {
+fn delivered_ranges_stay_unchanged_while_others_are_in_flight() {
     for seed in 0..200 {
         let mut pair = Pair::new(Config { repeat: 60, ..Config::default() }, seed);
         let operations: Vec<_> =
@@ -59,7 +59,7 @@ fn delivered_ranges_are_left_alone_while_others_are_in_flight() {
 /// application changes a placed byte, the change therefore stays. The writes are relaxed, because a
 /// strict tail is held as a whole and placed later.
 #[test]
-fn a_placed_byte_is_not_placed_again_by_an_overlapping_fragment() {
+fn an_overlapping_fragment_does_not_place_a_byte_twice() {
     let mut pair = Pair::new(Config::default(), 1);
     let (key, base) = remote(&pair, 0);
     let side = &mut pair.sides[1];
@@ -86,7 +86,7 @@ fn a_placed_byte_is_not_placed_again_by_an_overlapping_fragment() {
 
 //= protocol.md: complete.1
 #[test]
-fn completions_come_once_and_in_order_and_only_for_signalled_operations() {
+fn signalled_operations_alone_complete_once_and_in_order() {
     for seed in 0..100 {
         let mut pair = Pair::new(Config::default(), seed);
         let unsignalled = |i: usize| i % 3 == 1;
@@ -118,7 +118,7 @@ fn a_small_completion_queue_only_slows_things_down() {
 //= protocol.md: notify.1
 /// The peer's completion queue is full of notifications until the peer polls it.
 #[test]
-fn notifications_wait_for_room_and_come_once_and_in_order() {
+fn notifications_wait_for_room_and_arrive_once_in_order() {
     let mut stalled = false;
     for seed in 0..100 {
         let config = Config::default();
@@ -188,7 +188,7 @@ fn a_duplicate_of_a_stalled_operation_is_not_placed() {
 
 /// Posts various operations, stops at a random point, and flushes.
 #[test]
-fn a_flush_completes_everything_once_in_order_and_frees_every_record() {
+fn a_flush_completes_all_work_once_in_order_and_frees_every_record() {
     use crate::OperationError;
     for seed in 0..200 {
         let mut pair = Pair::new(Config::default(), seed);

@@ -22,7 +22,7 @@ type Frame = (Flags, u32, u32);
 
 //= protocol.md: operation.2
 #[test]
-fn fragments_that_contradict_one_another_end_the_connection() {
+fn contradictory_fragments_end_the_connection() {
     let (last, none) = (Flags::LAST, Flags::NONE);
     let cases: [(&[Frame], &str); 6] = [
         (&[(last, 100, 10), (last, 200, 10)], "a second, later end"),
@@ -53,7 +53,7 @@ fn fragments_that_contradict_one_another_end_the_connection() {
 
 //= protocol.md: operation.2
 #[test]
-fn fragments_of_another_operation_under_the_same_number_end_the_connection() {
+fn fragments_of_two_operations_under_one_number_end_the_connection() {
     let mut pair = Pair::new(Config::default(), 1);
     let (key, address) = remote(&pair, 0);
     let number = OperationNumber(1);
@@ -107,7 +107,7 @@ fn messages_without_a_receive_end_the_connection() {
 
 //= protocol.md: complete.2
 #[test]
-fn nothing_is_delivered_that_was_not_sent() {
+fn data_that_was_not_sent_is_not_delivered() {
     let mut pair = Pair::new(Config::default(), 1);
     let writes: Vec<_> = (0..3).map(|i| write(&pair, i, 0, 300, flags(Order::Relaxed))).collect();
     let side = &mut pair.sides[0];
@@ -132,7 +132,7 @@ fn nothing_is_delivered_that_was_not_sent() {
 
 //= protocol.md: answer.12
 #[test]
-fn unrequested_answers_are_noticed() {
+fn unrequested_answers_are_detected() {
     let mut pair = Pair::new(Config::default(), 1);
     let (key, address) = remote(&pair, 0);
     let sink = pair.sides[0].region.id;
@@ -176,7 +176,7 @@ fn part_header(key: RemoteKey, address: u64) -> Header {
 }
 
 #[test]
-fn extreme_offsets_are_out_of_range_and_not_out_of_mind() {
+fn extreme_offsets_are_refused_as_out_of_range() {
     const END: u32 = 1 << 31;
     for strict in [Flags::NONE, Flags::STRICT, Flags::FENCE_BEFORE] {
         let mut pair = Pair::new(Config::default(), 1);

@@ -20,7 +20,7 @@ fn header(pair: &Pair, number: u32, offset: u32) -> Header {
 
 //= protocol.md: operation.5, operation.9
 #[test]
-fn operations_beyond_the_window_are_refused_and_never_sent() {
+fn operations_beyond_the_window_are_refused_and_not_sent() {
     let mut pair = Pair::new(Config { window: 4, ..Config::default() }, 1);
     let refused = Verdict::Refused(Refusal::Window);
     let beyond = header(&pair, 4, 0);
@@ -45,7 +45,7 @@ fn operations_beyond_the_window_are_refused_and_never_sent() {
 
 //= protocol.md: pool.6
 #[test]
-fn a_connection_posts_half_of_what_is_left_and_its_share_in_any_case() {
+fn a_connection_may_post_half_of_the_free_records_and_at_least_its_share() {
     let mut config = Config::default();
     config.pools.operations = 40;
     let mut pair = Pair::new(config, 1);
@@ -91,7 +91,7 @@ fn sent(side: &mut Side, connection: u32, operation: &Operation, count: u32) -> 
 
 //= protocol.md: pool.6
 #[test]
-fn connections_that_wait_for_receives_leave_others_their_whole_share() {
+fn connections_waiting_for_receives_leave_the_others_their_full_share() {
     let pools = PoolLimits::default();
     let config = Config { pools, queue: 1 << 20, queue_pair: true, ..Config::default() };
     let mut pair = Pair::new(config, 1);
@@ -127,7 +127,7 @@ fn connections_that_wait_for_receives_leave_others_their_whole_share() {
 
 //= protocol.md: pool.6
 #[test]
-fn lists_of_others_leave_each_connection_its_share_of_lists() {
+fn each_connection_keeps_its_share_of_lists() {
     let mut pair = Pair::new(Config { queue_pair: true, ..Config::default() }, 1);
     let side = &mut pair.sides[0];
     let piece = Piece { region: side.source, offset: 0, length: 8 };
@@ -150,7 +150,7 @@ fn lists_of_others_leave_each_connection_its_share_of_lists() {
 }
 
 #[test]
-fn an_operation_whose_completion_has_no_place_is_refused() {
+fn an_operation_without_room_for_its_completion_is_refused() {
     let pair = Pair::new(Config::default(), 1);
     let write = write(&pair, 0, 0, 8, flags(Order::Relaxed));
     let mut pair = Pair::new(Config { queue: 1, ..Config::default() }, 1);
@@ -189,7 +189,7 @@ fn operations_out_of_range_are_refused_when_posted() {
 
 //= protocol.md: receive.7, operation.8
 #[test]
-fn one_hole_too_many_is_refused_until_holes_are_filled() {
+fn a_hole_beyond_the_limit_is_refused_until_holes_are_filled() {
     let mut pair = Pair::new(Config::default(), 1);
     let holes = crate::range_set::RANGES_MAX as u32;
     for hole in 0..holes {
@@ -213,7 +213,7 @@ fn one_hole_too_many_is_refused_until_holes_are_filled() {
 
 //= protocol.md: pool.1
 #[test]
-fn a_full_order_pool_refuses_what_must_wait_and_nothing_else() {
+fn a_full_order_pool_refuses_only_fragments_that_must_wait() {
     let mut pair = Pair::new(Config { order_pool_bytes: 100, ..Config::default() }, 1);
     let tail = Flags::LAST.with(Flags::STRICT);
     let headers: Vec<_> = (0..4).map(|number| header(&pair, number, 0)).collect();
@@ -234,7 +234,7 @@ fn a_full_order_pool_refuses_what_must_wait_and_nothing_else() {
 /// Records of waiting operations never prevent the first undelivered operation of any connection
 /// from getting a record.
 #[test]
-fn the_operation_in_turn_always_finds_a_record() {
+fn the_next_operation_in_order_always_gets_a_record() {
     let mut config = Config::default();
     config.pools.incoming = 5;
     let mut pair = Pair::new(config, 1);
@@ -316,7 +316,7 @@ fn another(side: &Side, connection: u32) -> Other {
 
 //= protocol.md: pool.5
 #[test]
-fn peers_that_leave_operations_open_stop_no_other() {
+fn peers_that_leave_operations_open_block_no_other_peer() {
     let config = Config { pools: PoolLimits::default(), ..Config::default() };
     let mut pair = Pair::new(config, 1);
     let tail = Flags::LAST.with(Flags::STRICT);
@@ -359,7 +359,7 @@ fn peers_that_leave_operations_open_stop_no_other() {
 
 //= protocol.md: pool.5
 #[test]
-fn two_greedy_peers_leave_a_third_as_much_as_they_have() {
+fn two_greedy_peers_leave_a_third_an_equal_share() {
     let config = Config { pools: PoolLimits::default(), ..Config::default() };
     let mut pair = Pair::new(config, 1);
     let tail = Flags::LAST.with(Flags::STRICT);
@@ -379,7 +379,7 @@ fn two_greedy_peers_leave_a_third_as_much_as_they_have() {
 
 //= protocol.md: pool.4
 #[test]
-fn readers_that_never_acknowledge_leave_an_answer_for_others() {
+fn readers_that_never_acknowledge_leave_an_answer_record_for_others() {
     let config = Config { pools: PoolLimits::default(), ..Config::default() };
     let mut pair = Pair::new(config, 1);
     let (key, address) = remote(&pair, 0);
@@ -415,7 +415,7 @@ fn readers_that_never_acknowledge_leave_an_answer_for_others() {
 /// Then a frame of an older operation is placed among these ranges. This must take few steps,
 /// because otherwise a peer could keep the engine busy.
 #[test]
-fn what_a_late_writer_yields_to_is_looked_at_in_few_steps() {
+fn a_late_writer_finds_the_newer_ranges_in_few_steps() {
     let pools = PoolLimits::default();
     let mut pair = Pair::new(Config { pools, window: 1024, ..Config::default() }, 1);
     for number in 1..1024 {
@@ -454,7 +454,7 @@ fn tiny_pools_only_slow_things_down() {
 
 //= protocol.md: credit.1
 #[test]
-fn limits_reported_late_unblock_what_was_posted_before() {
+fn limits_reported_late_unblock_earlier_operations() {
     let mut pair = Pair::new(Config { window: 0, ..Config::default() }, 1);
     let write = write(&pair, 0, 0, 8, flags(Order::Relaxed));
     let side = &mut pair.sides[0];
@@ -472,7 +472,7 @@ fn limits_reported_late_unblock_what_was_posted_before() {
 
 //= protocol.md: violation.1, violation.2
 #[test]
-fn access_faults_name_their_cause_and_touch_nothing() {
+fn access_faults_name_their_cause_and_change_no_memory() {
     use wire_edge::CloseReason;
     let mut pair = Pair::new(Config::default(), 1);
     let side = &mut pair.sides[1];

@@ -60,7 +60,7 @@ fn results_of(side: &mut Side) -> Vec<(u64, Result<(), OperationError>)> {
 
 //= protocol.md: queue-pair.2
 #[test]
-fn a_window_is_bound_when_all_before_it_has_begun_and_before_anything_behind_it() {
+fn a_window_is_bound_after_earlier_work_has_begun_and_before_later_work_begins() {
     let mut pair = queue_pairs(1);
     let send =
         |index| operation(Request::Send { source: source(&pair, index, 8) }, index, 8, PLAIN);
@@ -89,7 +89,7 @@ fn a_window_is_bound_when_all_before_it_has_begun_and_before_anything_behind_it(
 
 //= protocol.md: queue-pair.2
 #[test]
-fn local_work_that_nothing_is_before_is_done_when_it_is_posted() {
+fn local_work_without_earlier_work_is_done_when_posted() {
     let mut pair = queue_pairs(1);
     let side = &mut pair.sides[0];
     let bound = bind(side, 5, KEYS[0]);
@@ -139,7 +139,7 @@ fn fenced_local_work_waits_for_answers() {
 
 //= protocol.md: queue-pair.3
 #[test]
-fn a_window_that_cannot_be_bound_fails_in_its_turn_and_nothing_behind_it_is_sent() {
+fn a_failed_window_bind_completes_in_order_and_blocks_later_work() {
     let mut pair = queue_pairs(1);
     let writes = [write(&pair, 0, 0, 8, PLAIN), write(&pair, 2, 0, 8, PLAIN)];
     let side = &mut pair.sides[0];
@@ -163,7 +163,7 @@ fn a_window_that_cannot_be_bound_fails_in_its_turn_and_nothing_behind_it_is_sent
 }
 
 #[test]
-fn a_key_that_is_no_window_of_this_connection_cannot_be_ended() {
+fn a_key_of_another_connection_cannot_be_invalidated() {
     let mut pair = queue_pairs(1);
     let side = &mut pair.sides[0];
     let of_others = Window { reach: Reach::Connection(99), ..window(side, 0) };
@@ -238,7 +238,7 @@ fn assert_failed_in_order(pair: &mut Pair, at: usize, count: usize, error: Opera
 
 //= protocol.md: queue-pair.3
 #[test]
-fn work_that_was_posted_as_failed_fails_in_its_place_among_all_others() {
+fn work_posted_as_failed_fails_in_posting_order() {
     for seed in 0..300 {
         let mut pair = queue_pairs(seed);
         let (count, at) = (14, pair.random.below(14));
@@ -284,7 +284,7 @@ pub(super) fn number_of(packet: &Packet) -> Option<OperationNumber> {
 
 //= protocol.md: queue-pair.3
 #[test]
-fn an_operation_that_fails_in_flight_fails_when_all_before_it_is_complete() {
+fn an_operation_that_fails_in_flight_completes_after_all_earlier_ones() {
     let (mut delivered_nevertheless, mut done_before) = (0, 0);
     for seed in 0..300 {
         let mut pair = queue_pairs(seed);
@@ -328,7 +328,7 @@ fn an_operation_that_fails_in_flight_fails_when_all_before_it_is_complete() {
 
 //= protocol.md: queue-pair.3
 #[test]
-fn of_several_operations_that_fail_the_earliest_counts() {
+fn the_earliest_of_several_failed_operations_counts() {
     let mut pair = queue_pairs(1);
     let operations = [0, 1, 2, 3].map(|index| write(&pair, index, 0, 8, PLAIN));
     let side = &mut pair.sides[0];
@@ -346,7 +346,7 @@ fn of_several_operations_that_fail_the_earliest_counts() {
 
 //= protocol.md: queue-pair.3
 #[test]
-fn nothing_more_is_sent_of_an_operation_that_failed_and_of_later_ones() {
+fn a_failed_operation_and_later_ones_are_not_sent_any_further() {
     let mut pair = queue_pairs(1);
     let operations = [0, 1, 2, 3, 4].map(|index| write(&pair, index, 0, 8, PLAIN));
     let side = &mut pair.sides[0];
@@ -367,7 +367,7 @@ fn nothing_more_is_sent_of_an_operation_that_failed_and_of_later_ones() {
 }
 
 #[test]
-fn an_operation_that_is_complete_does_not_fail_any_more() {
+fn a_complete_operation_cannot_fail() {
     let mut pair = queue_pairs(1);
     let operations = [write(&pair, 0, 0, 8, PLAIN), write(&pair, 1, 0, 8, PLAIN)];
     let side = &mut pair.sides[0];
@@ -385,7 +385,7 @@ fn an_operation_that_is_complete_does_not_fail_any_more() {
 
 //= protocol.md: queue-pair.3
 #[test]
-fn a_read_whose_sink_goes_away_fails_behind_the_operations_before_it() {
+fn a_read_with_a_deregistered_sink_fails_after_earlier_operations() {
     let mut pair = queue_pairs(1);
     let operations = [write(&pair, 0, 0, 8, PLAIN), read(&pair, 1), write(&pair, 2, 0, 8, PLAIN)];
     let side = &mut pair.sides[0];

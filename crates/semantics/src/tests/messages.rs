@@ -12,7 +12,7 @@ use crate::{
 
 //= protocol.md: operation.10, message.1, credit.2
 #[test]
-fn messages_meet_receives_in_order_and_wait_for_credit() {
+fn messages_consume_receives_in_order_and_wait_for_credit() {
     for seed in 0..200 {
         let order = if seed % 2 == 0 { Order::Strict } else { Order::Relaxed };
         let mut pair = Pair::new(Config::default(), seed);
@@ -86,7 +86,7 @@ fn a_message_longer_than_its_receive_ends_the_connection() {
 }
 
 #[test]
-fn a_receive_whose_memory_is_gone_ends_the_connection() {
+fn a_receive_with_missing_memory_ends_the_connection() {
     let mut pair = Pair::new(Config::default(), 1);
     let side = &mut pair.sides[1];
     let buffer = Buffer::new(64);

@@ -58,7 +58,7 @@ fn mixed(pair: &Pair) -> Vec<Operation> {
 
 //= protocol.md: queue-pair.4
 #[test]
-fn what_was_sent_from_a_message_without_a_receive_on_waits_until_the_peer_is_ready() {
+fn a_not_ready_message_and_all_later_work_wait_until_the_peer_is_ready() {
     let (mut pair, carried) = in_flight(mixed);
     let more = write(&pair, 5, 0, 8, PLAIN);
     let side = &mut pair.sides[0];
@@ -86,7 +86,7 @@ fn what_was_sent_from_a_message_without_a_receive_on_waits_until_the_peer_is_rea
 
 //= protocol.md: queue-pair.4
 #[test]
-fn an_earlier_message_without_a_receive_holds_more_and_a_later_one_nothing_new() {
+fn an_earlier_not_ready_message_holds_more_work_and_a_later_one_holds_no_more() {
     let (mut pair, carried) = in_flight(mixed);
     let side = &mut pair.sides[0];
     assert!(not_ready(side, 2));
@@ -103,7 +103,7 @@ fn an_earlier_message_without_a_receive_holds_more_and_a_later_one_nothing_new()
 
 //= protocol.md: queue-pair.4
 #[test]
-fn old_news_of_a_message_holds_nothing() {
+fn a_stale_not_ready_report_holds_nothing() {
     let (mut pair, carried) = in_flight(mixed);
     let side = &mut pair.sides[0];
     acknowledge(side, 3, 99);
@@ -128,7 +128,7 @@ fn old_news_of_a_message_holds_nothing() {
 
 //= protocol.md: control.5
 #[test]
-fn a_peer_that_is_not_ready_holds_nothing_where_there_is_no_queue_pair() {
+fn a_not_ready_peer_holds_nothing_without_a_queue_pair() {
     let mut pair = Pair::new(Config::default(), 1);
     let send = send(&pair, 0, 8);
     let side = &mut pair.sides[0];
@@ -141,7 +141,7 @@ fn a_peer_that_is_not_ready_holds_nothing_where_there_is_no_queue_pair() {
 }
 
 #[test]
-fn a_connection_that_ends_while_its_peer_is_not_ready_forgets_what_was_held() {
+fn a_connection_that_ends_while_its_peer_is_not_ready_releases_held_work() {
     let (mut pair, carried) = in_flight(mixed);
     let side = &mut pair.sides[0];
     assert!(not_ready(side, 0));
@@ -156,7 +156,7 @@ fn a_connection_that_ends_while_its_peer_is_not_ready_forgets_what_was_held() {
 
 //= protocol.md: queue-pair.5
 #[test]
-fn a_message_that_has_waited_too_long_for_a_receive_fails_in_its_turn() {
+fn a_message_that_waited_too_long_for_a_receive_fails_in_order() {
     let (mut pair, carried) = in_flight(mixed);
     let side = &mut pair.sides[0];
     assert!(not_ready(side, 1));
@@ -177,7 +177,7 @@ fn a_message_that_has_waited_too_long_for_a_receive_fails_in_its_turn() {
 
 //= protocol.md: queue-pair.5
 #[test]
-fn a_message_without_credit_waits_for_a_receive_once_all_before_it_is_delivered() {
+fn a_message_without_credit_waits_for_a_receive_after_earlier_work_is_delivered() {
     for is_noted in [false, true] {
         let mut pair = queue_pairs(1);
         let last = if is_noted { noted(&pair, 1) } else { send(&pair, 1, 8) };
@@ -199,7 +199,7 @@ fn a_message_without_credit_waits_for_a_receive_once_all_before_it_is_delivered(
 }
 
 #[test]
-fn what_waits_for_something_else_waits_for_no_receive() {
+fn an_operation_blocked_by_a_fence_does_not_wait_for_a_receive() {
     let mut pair = queue_pairs(1);
     let (send, mut fenced) = (send(&pair, 0, 8), send(&pair, 1, 300));
     fenced.flags.fence_before = true;
@@ -217,7 +217,7 @@ fn what_waits_for_something_else_waits_for_no_receive() {
 
 //= protocol.md: queue-pair.1, queue-pair.4, shared.1, shared.2
 #[test]
-fn messages_meet_shared_receives_in_order_however_often_there_is_none() {
+fn messages_consume_shared_receives_in_order_even_if_they_often_run_out() {
     let mut held = 0;
     for seed in 0..200 {
         let mut pair = queue_pairs(seed);

@@ -113,7 +113,7 @@ const SEEDS: u64 = 400;
 
 //= protocol.md: strict.1, strict.2
 #[test]
-fn strict_writes_end_as_if_done_one_after_the_other_and_tails_come_last() {
+fn strict_writes_have_a_sequential_result_and_place_tails_last() {
     for seed in 0..SEEDS {
         strict_run(seed, Config::default(), 0, Flags::NONE);
     }
@@ -121,7 +121,7 @@ fn strict_writes_end_as_if_done_one_after_the_other_and_tails_come_last() {
 
 //= protocol.md: fence.1
 #[test]
-fn strict_and_fenced_writes_end_as_if_done_one_after_the_other() {
+fn strict_and_fenced_writes_have_a_sequential_result() {
     for seed in 0..SEEDS {
         strict_run(seed, Config::default(), 20, Flags::NONE);
     }
@@ -129,7 +129,7 @@ fn strict_and_fenced_writes_end_as_if_done_one_after_the_other() {
 
 //= protocol.md: operation.1
 #[test]
-fn order_holds_where_operation_numbers_wrap_around() {
+fn order_holds_when_operation_numbers_wrap_around() {
     for seed in 0..SEEDS / 4 {
         let first = OperationNumber(u32::MAX - (seed % 20) as u32);
         strict_run(seed, Config { first, ..Config::default() }, 10, Flags::NONE);
@@ -174,7 +174,7 @@ fn order_holds_when_frames_differ_much_in_size() {
 }
 
 #[test]
-fn the_oracle_notices_when_the_strict_rules_are_off() {
+fn the_oracle_detects_missing_strict_rules() {
     let wrong = (0..40).filter(|&seed| {
         catch_unwind(AssertUnwindSafe(|| strict_run(seed, Config::default(), 0, Flags::STRICT)))
             .is_err()
@@ -184,7 +184,7 @@ fn the_oracle_notices_when_the_strict_rules_are_off() {
 
 //= protocol.md: fence.1
 #[test]
-fn the_oracle_notices_when_fences_are_off() {
+fn the_oracle_detects_missing_fences() {
     let wrong = (0..40).filter(|&seed| {
         let off = Flags::FENCE_BEFORE;
         catch_unwind(AssertUnwindSafe(|| strict_run(seed, Config::default(), 20, off))).is_err()
@@ -268,7 +268,7 @@ fn piece() -> impl Strategy<Value = Piece> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
     #[test]
-    fn strict_writes_of_any_shape_end_in_order(
+    fn strict_writes_of_any_shape_have_a_sequential_result(
         mut pieces in proptest::collection::vec(piece(), 1..20),
         seed in any::<u64>(),
         lose in 0_u64..40,
@@ -321,7 +321,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
     //= protocol.md: strict.3
     #[test]
-    fn late_bytes_yield_to_each_newer_byte_and_to_no_other(
+    fn late_bytes_yield_to_newer_bytes_only(
         // For each operation: its start, whether it is strict, and whether it uses the alias
         // region.
         shapes in proptest::collection::vec((0_u64..120, any::<bool>(), any::<bool>()), 6),
@@ -363,7 +363,7 @@ proptest! {
 
 /// Two regions have the same address for different memory.
 #[test]
-fn a_late_writer_does_not_yield_to_another_region_at_the_same_address() {
+fn a_late_writer_does_not_yield_to_another_region_with_the_same_address() {
     use wire_edge::Header;
     let mut pair = Pair::new(Config::default(), 1);
     let side = &mut pair.sides[1];
@@ -397,7 +397,7 @@ fn a_late_writer_does_not_yield_to_another_region_at_the_same_address() {
 //= protocol.md: strict.2
 /// The whole tail arrives after a shorter fragment has placed a part of the tail as body.
 #[test]
-fn a_tail_cut_differently_does_not_hide_what_was_placed() {
+fn a_tail_with_other_fragment_bounds_does_not_hide_placed_bytes() {
     use wire_edge::Header;
     let config = Config::default();
     let mut pair = Pair::new(config, 1);
@@ -429,7 +429,7 @@ fn a_tail_cut_differently_does_not_hide_what_was_placed() {
 /// When a longer tail arrives, a part of it is already held and is not held again. The pool has
 /// room for this part only once.
 #[test]
-fn a_longer_tail_is_held_without_what_is_held_already() {
+fn a_longer_tail_is_held_without_the_part_already_held() {
     use wire_edge::Header;
     let mut pair = Pair::new(Config { order_pool_bytes: 740, ..Config::default() }, 1);
     let (key, base) = super::pair::remote(&pair, 0);
@@ -450,7 +450,7 @@ fn a_longer_tail_is_held_without_what_is_held_already() {
 //= protocol.md: operation.8
 /// A frame covers many separate gaps, and the bytes of each gap need a block of the order pool.
 #[test]
-fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
+fn a_fragment_that_needs_too_many_blocks_is_refused() {
     use wire_edge::Header;
     let mut config = Config::default();
     config.pools.order_blocks = 5;

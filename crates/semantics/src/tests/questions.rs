@@ -15,7 +15,7 @@ use crate::{
 
 //= protocol.md: length.6, answer.5, answer.11
 #[test]
-fn reads_bring_every_byte_once_whatever_happens_to_their_answers() {
+fn reads_place_every_byte_once_despite_faults_of_their_answers() {
     for seed in 0..200 {
         let mut pair = Pair::new(Config { read_depth: 3, ..Config::default() }, seed);
         let bytes: Vec<u8> = (0..8192_u32).map(|i| (i % 251) as u8).collect();
@@ -85,7 +85,7 @@ fn sum(i: u64) -> u64 {
 /// The bytes of a read leave memory after the read is delivered. A fenced write must therefore wait
 /// for the answer.
 #[test]
-fn a_fenced_write_does_not_change_what_an_earlier_read_brings() {
+fn a_fenced_write_does_not_change_the_result_of_an_earlier_read() {
     for seed in 0..200 {
         let mut pair = Pair::new(Config::default(), seed);
         pair.sides[1].fill(0, 4096, 0xaa);
@@ -106,7 +106,7 @@ fn a_fenced_write_does_not_change_what_an_earlier_read_brings() {
 
 //= protocol.md: answer.1
 #[test]
-fn reads_find_what_earlier_strict_writes_left() {
+fn reads_return_the_bytes_of_earlier_strict_writes() {
     for seed in 0..100 {
         let mut pair = Pair::new(Config::default(), seed);
         let (key, address) = remote(&pair, 0);
@@ -135,7 +135,7 @@ fn reads_find_what_earlier_strict_writes_left() {
 /// Posts more reads and atomics than the peer answers at the same time, and more than there are
 /// records of answers.
 #[test]
-fn questions_wait_for_the_responder_without_a_record_of_their_own() {
+fn requests_wait_for_the_responder_without_their_own_records() {
     for seed in 0..50 {
         let mut config = Config { read_depth: 1, ..Config::default() };
         config.pools.responses = 1;
@@ -185,7 +185,7 @@ fn reads_of_one_connection_do_not_block_those_of_another() {
 }
 
 #[test]
-fn a_read_whose_sink_is_gone_is_a_local_fault() {
+fn a_read_with_a_missing_sink_is_a_local_fault() {
     let mut pair = Pair::new(Config::default(), 1);
     let (key, address) = remote(&pair, 0);
     let side = &mut pair.sides[0];
@@ -207,7 +207,7 @@ fn a_read_whose_sink_is_gone_is_a_local_fault() {
 /// The answer has arrived, but its acknowledgement is lost. After that, the memory of the answer is
 /// deregistered.
 #[test]
-fn an_answer_whose_memory_is_gone_is_not_retransmitted_and_not_missed() {
+fn an_answer_that_arrived_is_not_retransmitted_after_its_memory_is_deregistered() {
     for length in [64, 1000] {
         let mut pair = Pair::new(Config::default(), 1);
         let (key, address) = remote(&pair, 0);
@@ -242,7 +242,7 @@ fn an_answer_whose_memory_is_gone_is_not_retransmitted_and_not_missed() {
 }
 
 #[test]
-fn handles_see_progress_and_the_old_value() {
+fn handles_report_progress_and_the_old_value() {
     let mut pair = Pair::new(Config { lose: 0, repeat: 0, ..Config::default() }, 3);
     let (key, address) = remote(&pair, 8);
     pair.sides[1].memory.store_u64(8, 41);
@@ -258,7 +258,7 @@ fn handles_see_progress_and_the_old_value() {
 }
 
 #[test]
-fn the_result_of_an_atomic_is_in_its_sink_before_its_completion() {
+fn an_atomic_stores_its_result_before_its_completion() {
     let mut pair = Pair::new(Config { lose: 0, repeat: 0, ..Config::default() }, 3);
     let (key, address) = remote(&pair, 8);
     pair.sides[1].memory.store_u64(8, 41);
@@ -276,7 +276,7 @@ fn the_result_of_an_atomic_is_in_its_sink_before_its_completion() {
 }
 
 #[test]
-fn an_atomic_whose_sink_is_gone_is_a_local_fault_and_one_without_right_is_not_posted() {
+fn an_atomic_with_a_missing_sink_is_a_local_fault_and_one_without_rights_is_refused() {
     let mut pair = Pair::new(Config::default(), 1);
     let (key, address) = remote(&pair, 0);
     let side = &mut pair.sides[0];
@@ -321,7 +321,7 @@ fn an_operation_of_no_bytes_needs_neither_key_nor_region() {
 
 //= protocol.md: fence.4
 #[test]
-fn an_operation_that_waits_for_answers_waits_for_nothing_else() {
+fn an_operation_that_waits_for_answers_does_not_wait_for_writes() {
     let mut pair = Pair::new(Config::default(), 1);
     let (key, address) = remote(&pair, 0);
     let plain = flags(Order::Strict);
@@ -358,7 +358,7 @@ const PLAIN: OperationFlags = flags(Order::Relaxed);
 
 //= protocol.md: answer.13
 #[test]
-fn a_peer_without_read_depth_is_asked_nothing() {
+fn a_peer_without_read_depth_gets_no_requests() {
     let mut pair = Pair::new(Config { read_depth: 0, ..Config::default() }, 1);
     let (key, address) = remote(&pair, 8);
     let request = Request::FetchAdd { key, address, operand: 1, sink: None };
@@ -381,7 +381,7 @@ fn a_peer_without_read_depth_is_asked_nothing() {
 
 //= protocol.md: fault.3
 #[test]
-fn of_answers_that_are_given_up_nothing_more_is_sent_and_those_before_go_on() {
+fn abandoned_answers_stop_and_earlier_answers_continue() {
     for given_up in 0..5_u32 {
         let mut pair = Pair::new(Config { read_depth: 8, ..Config::default() }, 1);
         let side = &mut pair.sides[1];

@@ -24,7 +24,7 @@ pub(super) fn flags_of(seed: u64) -> Flags {
 
 //= protocol.md: consume.1
 #[test]
-fn a_write_with_an_immediate_consumes_the_oldest_receive_and_puts_its_bytes_where_it_says() {
+fn a_write_with_an_immediate_consumes_the_oldest_receive_and_writes_to_its_own_address() {
     let mut side = target(1);
     for context in 0..3 {
         side.post_receive(4096, 4, context).unwrap();
@@ -82,7 +82,7 @@ fn a_write_without_an_immediate_consumes_nothing() {
 }
 
 #[test]
-fn a_queue_pair_that_rested_still_is_one() {
+fn a_queue_pair_stays_one_after_compression() {
     let mut side = target(1);
     side.post_receive(0, 8, 4).unwrap();
     let Side { inbound, queue, .. } = &mut side;
@@ -104,7 +104,7 @@ fn a_queue_pair_that_rested_still_is_one() {
 
 //= protocol.md: granted.1
 #[test]
-fn what_a_connection_does_not_grant_is_refused_whatever_the_region_allows() {
+fn access_beyond_the_grants_of_a_connection_is_refused_whatever_the_region_allows() {
     for (rights, is_refused) in [(Rights::REMOTE_READ, true), (Rights::REMOTE_WRITE, false)] {
         let mut side = target(1);
         let Side { inbound, queue, .. } = &mut side;
@@ -128,7 +128,7 @@ fn what_a_connection_does_not_grant_is_refused_whatever_the_region_allows() {
 
 //= protocol.md: consume.1
 #[test]
-fn receives_are_consumed_in_the_order_of_operations_however_frames_come() {
+fn receives_are_consumed_in_operation_order_whatever_the_frame_order() {
     for seed in 0..200 {
         let mut random = Random(seed);
         let mut side = target(seed);
@@ -262,7 +262,7 @@ impl Doomed {
 
 //= protocol.md: fault.1, fault.2
 #[test]
-fn a_fault_ends_a_queue_pair_when_all_before_it_is_delivered_and_nothing_behind_it() {
+fn a_fault_ends_a_queue_pair_after_earlier_work_and_before_later_work_is_delivered() {
     for seed in 0..400 {
         let mut random = Random(seed);
         let (wrong, reason) = WRONG[random.below(WRONG.len())];
@@ -296,7 +296,7 @@ fn a_fault_ends_a_queue_pair_when_all_before_it_is_delivered_and_nothing_behind_
 }
 
 #[test]
-fn a_fault_out_of_turn_is_refused_and_judged_again_in_turn() {
+fn an_early_fault_is_refused_and_reported_in_order() {
     let mut side = target(1);
     let place = (side.region.key, side.region.start);
     let later = side.table.register(side.domain, Buffer::new(64), Rights::REMOTE_READ).unwrap();
@@ -310,7 +310,7 @@ fn a_fault_out_of_turn_is_refused_and_judged_again_in_turn() {
 }
 
 #[test]
-fn of_other_connections_a_fault_is_a_violation_at_once() {
+fn a_fault_without_a_queue_pair_is_a_violation_at_once() {
     let mut side = Side::new(&Config::default(), 1);
     let mut script = Script::new(Flags::NONE, 64);
     script.operation = 1;

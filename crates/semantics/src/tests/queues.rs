@@ -30,7 +30,7 @@ fn deliver(side: &mut Side, operations: &[Operation]) {
 }
 
 #[test]
-fn unsignalled_work_takes_no_place_in_the_queue_of_a_queue_pair() {
+fn unsignalled_work_of_a_queue_pair_takes_no_completion_slot() {
     let mut pair = pair(1);
     let mut writes: Vec<_> = (0..20).map(|i| write(&pair, i, 0, 8, UNSIGNALLED)).collect();
     writes.push(write(&pair, 20, 0, 8, SIGNALLED));
@@ -43,7 +43,7 @@ fn unsignalled_work_takes_no_place_in_the_queue_of_a_queue_pair() {
 }
 
 #[test]
-fn a_queue_pair_that_is_notified_of_more_than_it_has_room_for_is_overrun_and_loses_nothing_older() {
+fn completions_beyond_the_room_overrun_a_queue_pair_and_keep_older_ones() {
     let mut pair = pair(2);
     let writes: Vec<_> = (0..3).map(|i| write(&pair, i, 0, 8, SIGNALLED)).collect();
     let side = &mut pair.sides[0];
@@ -64,7 +64,7 @@ fn receives_of_a_queue_pair_are_posted_beyond_the_room_for_completions() {
 }
 
 #[test]
-fn an_armed_queue_is_named_to_the_thread_that_wakes_its_waiters() {
+fn an_armed_queue_that_fires_is_reported_to_the_thread_that_wakes_its_waiters() {
     let mut pair = pair(8);
     let queues = [(); 2].map(|()| Arc::new(CompletionQueue::with_events(4)));
     let [send, receive] = [&queues[0], &queues[1]].map(Arc::clone);

@@ -18,7 +18,7 @@ fn post(side: &mut Side, pieces: &[Piece], context: u64) -> Result<(), PostError
 
 //= protocol.md: message.1
 #[test]
-fn a_message_fills_the_pieces_of_its_receive_in_order_and_nothing_beside_them() {
+fn a_message_fills_the_sges_of_its_receive_in_order_and_no_other_memory() {
     for seed in 0..300 {
         let mut random = Random(seed);
         let mut side = target(seed);
@@ -58,7 +58,7 @@ fn a_message_fills_the_pieces_of_its_receive_in_order_and_nothing_beside_them() 
 }
 
 #[test]
-fn a_list_is_refused_where_its_pieces_may_not_be_written() {
+fn a_receive_list_with_unwritable_sges_is_refused() {
     let mut side = target(1);
     let good = Piece { region: side.region.id, offset: 0, length: 8 };
     let outside = Piece { offset: MEMORY_BYTES - 4, ..good };
@@ -71,7 +71,7 @@ fn a_list_is_refused_where_its_pieces_may_not_be_written() {
 }
 
 #[test]
-fn lists_that_find_no_room_are_given_up() {
+fn a_receive_list_refused_for_lack_of_room_is_released() {
     let mut side = target(1);
     let piece = Piece { region: side.region.id, offset: 0, length: 8 };
     for context in 0..32 {
@@ -85,7 +85,7 @@ fn lists_that_find_no_room_are_given_up() {
 
 //= protocol.md: fault.2, violation.5
 #[test]
-fn a_message_longer_than_all_pieces_together_is_too_long() {
+fn a_message_longer_than_all_sges_together_is_too_long() {
     let mut side = target(1);
     let piece = Piece { region: side.region.id, offset: 0, length: 8 };
     post(&mut side, &[piece, Piece { offset: 100, ..piece }], 5).unwrap();
@@ -100,7 +100,7 @@ fn a_message_longer_than_all_pieces_together_is_too_long() {
 
 //= protocol.md: fault.2, violation.6
 #[test]
-fn a_piece_whose_memory_is_gone_fails_its_receive_and_not_the_length_of_the_message() {
+fn an_sge_with_missing_memory_fails_its_receive_but_is_no_length_error() {
     let mut side = target(1);
     let whole = Piece { region: side.region.id, offset: 0, length: 8 };
     let buffer = Buffer::new(64);

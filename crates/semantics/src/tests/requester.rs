@@ -41,7 +41,7 @@ pub(super) fn sends_of(side: &mut Side) -> Vec<u32> {
 }
 
 #[test]
-fn credits_are_what_the_peer_granted_less_what_was_posted() {
+fn credits_are_granted_messages_minus_posted_messages() {
     let mut pair = queue_pairs(1);
     let message = send(&pair, 0, 8);
     let side = &mut pair.sides[0];
@@ -58,7 +58,7 @@ fn credits_are_what_the_peer_granted_less_what_was_posted() {
 
 //= protocol.md: queue-pair.1
 #[test]
-fn a_write_with_an_immediate_waits_for_a_receive_and_takes_its_number() {
+fn a_write_with_an_immediate_waits_for_a_receive_and_consumes_a_message_number() {
     let mut pair = queue_pairs(1);
     let mut noted = write(&pair, 0, 0, 8, PLAIN);
     noted.immediate = Some(7);
@@ -81,7 +81,7 @@ fn a_write_with_an_immediate_waits_for_a_receive_and_takes_its_number() {
 
 //= protocol.md: notify.1
 #[test]
-fn a_write_with_an_immediate_takes_no_receive_where_there_is_no_queue_pair() {
+fn a_write_with_an_immediate_consumes_no_receive_without_a_queue_pair() {
     let mut pair = Pair::new(Config::default(), 1);
     let mut noted = write(&pair, 0, 0, 8, PLAIN);
     noted.immediate = Some(7);
@@ -97,7 +97,7 @@ fn a_write_with_an_immediate_takes_no_receive_where_there_is_no_queue_pair() {
 
 //= protocol.md: queue-pair.1
 #[test]
-fn a_queue_pair_that_rested_still_counts_messages_with_its_peer() {
+fn a_queue_pair_keeps_its_message_count_after_compression() {
     let mut pair = queue_pairs(1);
     let mut noted = write(&pair, 0, 0, 8, PLAIN);
     noted.immediate = Some(7);
@@ -156,7 +156,7 @@ fn both_ends_count_the_messages_of_sends_and_writes_alike() {
 
 //= protocol.md: close.4, queue-pair.6
 #[test]
-fn a_close_completes_what_was_delivered_then_the_operation_at_fault_and_then_the_others() {
+fn a_close_completes_delivered_operations_then_the_faulty_one_then_the_others() {
     let mut pair = queue_pairs(1);
     let operations = [0, 1, 2, 3].map(|index| send(&pair, index, 8));
     let side = &mut pair.sides[0];
@@ -177,7 +177,7 @@ fn a_close_completes_what_was_delivered_then_the_operation_at_fault_and_then_the
 
 //= protocol.md: queue-pair.6
 #[test]
-fn a_receive_at_fault_has_another_name_at_the_sender_of_a_queue_pair() {
+fn receive_faults_map_to_sender_errors_of_a_queue_pair() {
     let [queue_pair, plain] = [true, false].map(|queue_pair| {
         let side = Side::new(&Config { queue_pair, ..Config::default() }, 1);
         [CloseReason::MessageTooLong, CloseReason::LocalMemoryGone, CloseReason::UnknownKey]
@@ -191,7 +191,7 @@ fn a_receive_at_fault_has_another_name_at_the_sender_of_a_queue_pair() {
 
 //= protocol.md: send-invalidate.1
 #[test]
-fn the_tail_of_a_send_with_invalidate_carries_the_key_in_the_room_of_its_frame() {
+fn the_tail_of_a_send_with_invalidate_carries_the_key_within_its_frame() {
     for length in [0, 1, 112, 113, 116, 117, 400_u32] {
         let mut pair = queue_pairs(1);
         let key = RemoteKey(0x1234_5678);
@@ -226,7 +226,7 @@ fn the_tail_of_a_send_with_invalidate_carries_the_key_in_the_room_of_its_frame()
 }
 
 #[test]
-fn a_key_is_not_invalidated_where_there_is_no_queue_pair() {
+fn a_key_is_not_invalidated_without_a_queue_pair() {
     let mut pair = Pair::new(Config::default(), 1);
     let source = Source::Inline([0; 64]);
     let request = Request::SendInvalidate { source, key: remote(&pair, 0).0 };
@@ -235,7 +235,7 @@ fn a_key_is_not_invalidated_where_there_is_no_queue_pair() {
 }
 
 #[test]
-fn what_is_lost_of_the_operation_in_turn_is_retransmitted_before_all_else() {
+fn lost_fragments_of_the_next_operation_in_order_are_retransmitted_first() {
     let mut pair = queue_pairs(1);
     let operations: Vec<_> = (0..4).map(|index| write(&pair, index, 0, 8, PLAIN)).collect();
     let side = &mut pair.sides[0];

@@ -138,7 +138,7 @@ const SCRIPT: Script = Script::new(Flags::NONE, 64);
 
 //= protocol.md: shared.1
 #[test]
-fn a_connection_that_shares_receives_grants_messages_that_have_none_yet() {
+fn a_connection_with_shared_receives_grants_messages_beyond_posted_receives() {
     let mut targets = Targets::new(1, 8);
     let inbound = &targets.connections[0].0;
     assert_eq!(inbound.credit(), MessageNumber(64));
@@ -154,7 +154,7 @@ fn a_connection_that_shares_receives_grants_messages_that_have_none_yet() {
 
 //= protocol.md: credit.3
 #[test]
-fn a_message_beyond_what_is_granted_is_a_violation_and_takes_nothing() {
+fn a_message_beyond_the_grant_is_a_violation_and_consumes_nothing() {
     let mut targets = Targets::new(1, 8);
     targets.post(0);
     let mut script = Script { message: 64, ..SCRIPT };
@@ -192,7 +192,7 @@ fn the_longest_waiting_message_gets_the_next_receive_and_none_overtakes_it() {
 
 //= protocol.md: shared.2
 #[test]
-fn the_first_of_the_messages_that_lack_a_receive_is_reported() {
+fn the_first_message_without_a_receive_is_reported() {
     let mut targets = Targets::new(1, 8);
     let mut script = SCRIPT;
     let frames: Vec<_> = (0..4).map(|index| send(&mut script, index)).collect();
@@ -205,7 +205,7 @@ fn the_first_of_the_messages_that_lack_a_receive_is_reported() {
 
 //= protocol.md: shared.3
 #[test]
-fn a_thousand_connections_in_want_are_served_in_turns() {
+fn a_thousand_waiting_connections_are_served_in_turn() {
     const COUNT: usize = 1000;
     let mut targets = Targets::new(COUNT as u32, COUNT);
     let mut scripts = vec![SCRIPT; COUNT];
@@ -224,7 +224,7 @@ fn a_thousand_connections_in_want_are_served_in_turns() {
 
 //= protocol.md: shared.5
 #[test]
-fn early_messages_of_one_connection_do_not_take_all_receives() {
+fn early_messages_of_one_connection_leave_receives_for_others() {
     let mut targets = Targets::new(2, 64);
     for context in 0..10 {
         targets.post(context);
@@ -273,7 +273,7 @@ fn a_write_with_an_immediate_waits_for_a_shared_receive_before_or_after_it_is_pl
 
 //= protocol.md: shared.6
 #[test]
-fn what_a_connection_has_not_consumed_goes_back_before_all_others_and_to_those_that_wait() {
+fn unconsumed_receives_of_a_connection_go_to_waiting_messages_or_to_the_queue_front() {
     let mut targets = Targets::new(2, 16);
     for context in 0..8 {
         targets.post(context);
@@ -306,7 +306,7 @@ fn what_a_connection_has_not_consumed_goes_back_before_all_others_and_to_those_t
 
 //= protocol.md: shared.6, fault.2
 #[test]
-fn a_shared_receive_at_fault_completes_with_it_and_the_others_go_back() {
+fn a_faulty_shared_receive_completes_with_its_error_and_the_others_are_returned() {
     let good = Targets::new(1, 1).receive(0);
     let gone = (CloseReason::LocalMemoryGone, OperationError::LocalAccess);
     let too_long = (CloseReason::MessageTooLong, OperationError::MessageTooLong);
@@ -339,7 +339,7 @@ fn a_shared_receive_at_fault_completes_with_it_and_the_others_go_back() {
 }
 
 #[test]
-fn a_connection_that_ends_waits_no_more() {
+fn an_ended_connection_waits_for_no_receive() {
     let mut targets = Targets::new(2, 16);
     for index in 0..2 {
         assert_eq!(targets.handle(index, &send(&mut SCRIPT.clone(), 1)), NOT_READY(0));
@@ -350,7 +350,7 @@ fn a_connection_that_ends_waits_no_more() {
 }
 
 #[test]
-fn the_limit_is_reported_once_and_at_once_if_there_are_fewer() {
+fn the_limit_is_reported_once_and_immediately_if_already_crossed() {
     let mut targets = Targets::new(1, 16);
     assert!(targets.shared.arm_limit(1));
     for context in 0..6 {
@@ -370,7 +370,7 @@ fn the_limit_is_reported_once_and_at_once_if_there_are_fewer() {
 }
 
 #[test]
-fn a_connection_that_shares_receives_has_none_of_its_own() {
+fn a_connection_with_shared_receives_has_none_of_its_own() {
     let mut targets = Targets::new(1, 2);
     let memory = targets.table.access();
     let receive = targets.receive(0);
@@ -388,7 +388,7 @@ fn a_connection_that_shares_receives_has_none_of_its_own() {
 }
 
 #[test]
-fn a_connection_at_rest_keeps_its_place_among_those_that_wait() {
+fn a_compressed_connection_keeps_its_place_among_the_waiting_ones() {
     let mut targets = Targets::new(1, 4);
     let frame = send(&mut SCRIPT.clone(), 1);
     assert_eq!(targets.handle(0, &frame), NOT_READY(0));
@@ -403,7 +403,7 @@ fn a_connection_at_rest_keeps_its_place_among_those_that_wait() {
 }
 
 #[test]
-fn lists_of_pieces_are_shared_and_given_back_like_other_receives() {
+fn sge_lists_are_shared_and_returned_like_other_receives() {
     let mut targets = Targets::new(2, 4);
     let piece = Piece { region: targets.region.id, offset: 16, length: 4 };
     let pieces = [piece, Piece { offset: 100, ..piece }];
@@ -595,7 +595,7 @@ impl Interplay {
 
 //= protocol.md: shared.2, shared.3, shared.4, shared.5, shared.6, fault.1
 #[test]
-fn every_message_meets_one_shared_receive_whatever_happens_between_connections() {
+fn every_message_consumes_one_shared_receive_under_any_interleaving() {
     for seed in 0..150 {
         let mut interplay = Interplay::new(seed);
         let mut steps = 0;

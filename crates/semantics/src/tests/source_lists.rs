@@ -36,7 +36,7 @@ fn post(side: &mut Side, operation: &Operation, pieces: &[Piece]) -> Result<(), 
 }
 
 #[test]
-fn a_fragment_inside_a_piece_is_not_copied_and_one_that_spans_pieces_is() {
+fn only_a_fragment_that_spans_sges_is_copied() {
     let mut pair = queue_pairs(1);
     let write = write(&pair);
     let side = &mut pair.sides[0];
@@ -70,7 +70,7 @@ fn a_fragment_inside_a_piece_is_not_copied_and_one_that_spans_pieces_is() {
 }
 
 #[test]
-fn a_long_rest_of_a_piece_goes_out_uncopied_before_the_next_begins() {
+fn the_long_rest_of_an_sge_is_sent_uncopied_before_the_next_sge() {
     let mut pair = queue_pairs(1);
     let write = write(&pair);
     let side = &mut pair.sides[0];
@@ -87,7 +87,7 @@ fn a_long_rest_of_a_piece_goes_out_uncopied_before_the_next_begins() {
 }
 
 #[test]
-fn a_list_of_nothing_needs_no_memory_and_no_key() {
+fn an_empty_list_needs_no_memory_and_no_key() {
     let mut pair = queue_pairs(1);
     let nothing: [&[(u64, u32)]; 2] = [&[], &[(u64::MAX, 0)]];
     for (index, ranges) in nothing.into_iter().enumerate() {
@@ -105,7 +105,7 @@ fn a_list_of_nothing_needs_no_memory_and_no_key() {
 }
 
 #[test]
-fn pieces_that_are_not_there_are_refused_and_leave_nothing_behind() {
+fn invalid_sges_are_refused_without_leaking_a_list() {
     let mut pair = queue_pairs(1);
     let write = write(&pair);
     let (key, address) = remote(&pair, 0);
@@ -133,7 +133,7 @@ fn pieces_that_are_not_there_are_refused_and_leave_nothing_behind() {
 }
 
 #[test]
-fn memory_that_goes_while_pieces_of_it_are_sent_is_a_fault_of_the_operation() {
+fn deregistering_an_sge_during_a_send_is_a_fault_of_the_operation() {
     for length in [100, 900] {
         let mut pair = queue_pairs(1);
         let write = write(&pair);
@@ -180,7 +180,7 @@ fn filled(pair: &mut Pair, index: usize, length: u32) -> Vec<Piece> {
 }
 
 #[test]
-fn pieces_arrive_as_one_stretch_of_bytes_however_frames_are_cut_lost_and_repeated() {
+fn sges_arrive_as_contiguous_bytes_whatever_frames_are_cut_lost_or_repeated() {
     for seed in 0..200 {
         let config =
             Config { queue_pair: true, rooms: &[128, 150, 333, 1020], ..Config::default() };
@@ -219,7 +219,7 @@ fn pieces_arrive_as_one_stretch_of_bytes_however_frames_are_cut_lost_and_repeate
 }
 
 #[test]
-fn a_read_goes_to_its_pieces_and_touches_nothing_between() {
+fn a_read_fills_its_sges_and_no_bytes_between_them() {
     for seed in 0..200 {
         let config =
             Config { queue_pair: true, rooms: &[128, 150, 333, 1020], ..Config::default() };
@@ -264,7 +264,7 @@ fn a_read_goes_to_its_pieces_and_touches_nothing_between() {
 }
 
 #[test]
-fn an_atomic_has_no_use_for_a_list() {
+fn an_atomic_keeps_no_list() {
     let mut pair = queue_pairs(1);
     let (key, address) = remote(&pair, 8);
     let request = Request::FetchAdd { key, address, operand: 1, sink: None };

@@ -23,7 +23,7 @@ fn region(side: &Side) -> RegionId {
 }
 
 #[test]
-fn every_kind_of_operation_uses_its_region_until_it_ends() {
+fn every_kind_of_operation_holds_its_region_until_it_ends() {
     let config = Config { lose: 0, repeat: 0, ..Config::default() };
     let mut pair = Pair::new(config, 1);
     let (key, address) = remote(&pair, 0);
@@ -48,7 +48,7 @@ fn every_kind_of_operation_uses_its_region_until_it_ends() {
 }
 
 #[test]
-fn receives_and_lists_use_their_regions_until_they_are_consumed() {
+fn receives_and_lists_hold_their_regions_until_they_are_consumed() {
     let mut pair = Pair::new(Config::default(), 2);
     let side = &mut pair.sides[1];
     let [plain, followed, first, second] = [(); 4].map(|()| region(side));

@@ -29,7 +29,7 @@ fn unknown_key(operation: u32) -> Verdict {
 
 //= protocol.md: window.1
 #[test]
-fn a_window_is_reached_by_its_key_and_by_no_connection_it_is_not_for() {
+fn a_window_is_accessible_by_its_key_from_its_own_connection_only() {
     for (reach, is_reached) in [
         (Reach::Domain, true),
         (Reach::Connection(OWNER.bits()), true),
@@ -57,7 +57,7 @@ fn a_window_is_reached_by_its_key_and_by_no_connection_it_is_not_for() {
 
 //= protocol.md: window.2
 #[test]
-fn a_window_that_ends_in_the_middle_of_a_write_is_reached_no_more() {
+fn a_window_that_ends_during_a_write_is_no_longer_accessible() {
     let mut side = target(1);
     // The window has the region's own addresses. If the target cached the window, it would still
     // accept the write.
@@ -81,7 +81,7 @@ fn a_window_that_ends_in_the_middle_of_a_write_is_reached_no_more() {
 
 //= protocol.md: window.1
 #[test]
-fn reads_and_atomics_reach_windows_as_their_rights_say() {
+fn reads_and_atomics_access_windows_according_to_their_rights() {
     let mut side = target(1);
     let rights = Rights::REMOTE_READ.union(Rights::REMOTE_ATOMIC);
     bind(&side, KEY, 0, rights, Reach::Domain);
@@ -116,7 +116,7 @@ fn reads_and_atomics_reach_windows_as_their_rights_say() {
 
 //= protocol.md: strict.3
 #[test]
-fn the_later_of_two_strict_writes_wins_also_if_one_reaches_the_memory_through_a_window() {
+fn the_later_of_two_strict_writes_wins_even_through_a_window() {
     for seed in 0..200 {
         let mut random = Random(seed);
         let mut side = target(seed);
@@ -143,7 +143,7 @@ fn the_later_of_two_strict_writes_wins_also_if_one_reaches_the_memory_through_a_
 
 //= protocol.md: fault.1, window.2
 #[test]
-fn a_window_that_ends_fails_the_first_operation_in_turn_that_needs_it() {
+fn an_ended_window_fails_the_first_operation_in_order_that_needs_it() {
     for seed in 0..200 {
         let mut random = Random(seed);
         let mut side = target(seed);
@@ -186,7 +186,7 @@ const OTHER: RemoteKey = RemoteKey(0x0bad_cafe);
 
 //= protocol.md: invalidate.1
 #[test]
-fn a_message_ends_a_window_in_its_turn_and_its_receive_says_which() {
+fn a_message_invalidates_a_window_in_order_and_its_receive_reports_the_key() {
     for seed in 0..100 {
         let mut random = Random(seed);
         let mut side = target(seed);
@@ -211,7 +211,7 @@ fn a_message_ends_a_window_in_its_turn_and_its_receive_says_which() {
 
 //= protocol.md: strict.3, fault.1
 #[test]
-fn a_write_whose_key_has_ended_is_denied_though_all_of_it_yields() {
+fn a_write_with_an_ended_key_is_denied_even_if_newer_bytes_cover_it() {
     let mut side = target(1);
     bind(&side, KEY, 0, Rights::REMOTE_WRITE, Reach::Connection(OWNER.bits()));
     side.post_receive(4096, 256, 3).unwrap();
@@ -229,7 +229,7 @@ fn a_write_whose_key_has_ended_is_denied_though_all_of_it_yields() {
 
 //= protocol.md: invalidate.2
 #[test]
-fn a_message_ends_no_key_that_is_not_of_its_connection_and_fails_in_its_turn() {
+fn a_message_cannot_invalidate_a_key_of_another_connection_and_fails_in_order() {
     for reach in [Some(Reach::Domain), Some(Reach::Connection(Owner::new(7, 2).bits())), None] {
         let mut side = target(1);
         if let Some(reach) = reach {
@@ -255,7 +255,7 @@ fn a_message_ends_no_key_that_is_not_of_its_connection_and_fails_in_its_turn() {
 
 //= protocol.md: invalidate.3
 #[test]
-fn a_message_that_ends_a_key_is_a_violation_where_there_is_no_queue_pair() {
+fn a_message_that_invalidates_a_key_is_a_violation_without_a_queue_pair() {
     let mut side = Side::new(&Config::default(), 1);
     bind(&side, KEY, 0, Rights::REMOTE_WRITE, Reach::Connection(OWNER.bits()));
     side.post_receive(4096, 256, 3).unwrap();

@@ -49,7 +49,7 @@ mod tests {
 
     //= sockets-protocol.md: join.3, join.5
     #[test]
-    fn attempts_become_rare_and_end_before_the_peer_gives_up() {
+    fn attempts_back_off_and_end_before_the_peer_times_out() {
         let mut now = Instant(7);
         let mut attempts = Attempts::new(now);
         let mut count = 0;

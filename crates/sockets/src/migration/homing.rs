@@ -158,7 +158,7 @@ mod tests {
 
     //= sockets-protocol.md: home.1
     #[test]
-    fn a_record_is_written_before_all_else_and_bytes_from_where_the_peer_says() {
+    fn a_record_is_written_first_and_then_the_bytes_after_those_the_peer_consumed() {
         let mut homing = Homing::new(7, 30);
         let record = Record { taken: 7 }.encode();
         assert_eq!(homing.step(), HomeStep::Record(record, 0));
@@ -174,7 +174,7 @@ mod tests {
 
     //= sockets-protocol.md: home.2
     #[test]
-    fn a_record_that_cannot_be_is_refused() {
+    fn an_implausible_record_is_refused() {
         for (taken, known, posted) in [(7, 8, 20), (21, 8, 20)] {
             let mut homing = Homing::new(0, 30);
             assert_eq!(homing.on_record(Record { taken }, known, posted), Err(Implausible));

@@ -206,7 +206,7 @@ mod tests {
 
     //= sockets-protocol.md: offer.2
     #[test]
-    fn an_offer_for_another_connection_or_from_elsewhere_is_not_for_this_one() {
+    fn an_offer_for_another_connection_or_from_another_address_is_ignored() {
         let offer = of("10.0.0.1:80", "10.0.0.2:4000");
         let is_for = |local: &str, peer: &str, from: &str| {
             let parse = |text: &str| text.parse().expect("an address");
@@ -222,7 +222,7 @@ mod tests {
 
     //= sockets-protocol.md: version.1
     #[test]
-    fn an_offer_of_another_version_is_known_as_such() {
+    fn an_offer_of_another_version_is_recognized() {
         let mut bytes = of("10.0.0.1:80", "10.0.0.2:4000").encode();
         bytes[4] = 9;
         assert_eq!(Offer::decode(&bytes), Err(Malformed::Version(9)));
@@ -233,7 +233,7 @@ mod tests {
 
     //= sockets-protocol.md: offer.3, offer.4
     #[test]
-    fn an_offer_is_sent_ten_times_so_that_each_open_socket_receives_one_and_then_expires() {
+    fn an_offer_is_sent_ten_times_to_reach_each_open_socket_and_then_expires() {
         let start = Instant(1_000);
         let (mut offering, mut now, mut sent) = (Offering::new(start), start, Vec::new());
         loop {
@@ -258,7 +258,7 @@ mod tests {
 
         //= sockets-protocol.md: offer.1
         #[test]
-        fn an_offer_of_another_length_is_none(offer in offer(), length in 5..OFFER_BYTES) {
+        fn an_offer_of_another_length_is_refused(offer in offer(), length in 5..OFFER_BYTES) {
             let mut bytes = offer.encode().to_vec();
             bytes.push(0);
             prop_assert!(Offer::decode(&bytes).is_err());
@@ -271,7 +271,9 @@ mod tests {
         }
 
         #[test]
-        fn an_offering_never_stands_still(steps in prop::collection::vec(0..400_000_000_u64, 1..20)) {
+        fn an_offering_always_makes_progress(
+            steps in prop::collection::vec(0..400_000_000_u64, 1..20),
+        ) {
             let (mut offering, mut now) = (Offering::new(Instant(0)), Instant(0));
             for step in steps {
                 now = now.after_ns(step);

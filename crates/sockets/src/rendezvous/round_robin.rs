@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_many_streams_takes_no_more_turns_than_one_of_few() {
+    fn a_group_of_many_streams_gets_no_more_turns_than_one_of_few() {
         let mut round_robin = RoundRobin::new();
         (0..1000).for_each(|stream| round_robin.add(1, stream));
         round_robin.add(2, 7);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_room_is_asked_again_only_when_it_is_woken() {
+    fn a_group_without_room_is_served_again_only_after_a_wake_up() {
         let mut round_robin = RoundRobin::new();
         round_robin.add(1, 5);
         round_robin.add(1, 6);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_a_turn_without_streams() {
+    fn a_group_without_streams_gets_a_turn() {
         let mut round_robin = RoundRobin::new();
         round_robin.add_group(3);
         round_robin.add_group(3);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_a_closed_group_have_their_turns() {
+    fn streams_of_a_closed_group_get_their_turns() {
         let mut round_robin = RoundRobin::new();
         round_robin.open(1);
         round_robin.add(1, 5);

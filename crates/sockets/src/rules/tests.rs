@@ -17,7 +17,7 @@ fn refused(text: &str, line: u32, problem: RuleProblem) {
 }
 
 #[test]
-fn the_first_rule_that_holds_decides() {
+fn the_first_matching_rule_decides() {
     let text = "# what stays\n\ntcp port 22,8000-8099 # ssh\nedge 10.0.0.0/8\r\ntcp 10.1.2.3\n";
     let rules = Rules::parse(text).unwrap();
     assert_eq!(rules.len(), 3);
@@ -32,7 +32,7 @@ fn the_first_rule_that_holds_decides() {
 }
 
 #[test]
-fn a_rule_without_conditions_holds_for_all_and_one_with_several_for_those_that_meet_each() {
+fn a_rule_matches_connections_that_meet_all_its_conditions() {
     let rules = Rules::parse("edge accepting fd00::/8 program nginx port 80\ntcp").unwrap();
     let line = |subject: &Subject<'_>| rules.first_for(subject).map(Rule::line);
     let whole = subject(Role::Accepting, "[fd00::1]:80", "[fd00::2]:40000", "nginx");
@@ -48,7 +48,7 @@ fn a_rule_without_conditions_holds_for_all_and_one_with_several_for_those_that_m
 }
 
 #[test]
-fn an_address_that_is_mapped_is_what_it_is_mapped_from() {
+fn a_mapped_address_matches_as_its_ipv4_address() {
     let rules = Rules::parse("edge 10.0.0.0/8").unwrap();
     assert_eq!(decides(&rules, "[::ffff:10.2.3.4]:80"), Some(1));
     let rules = Rules::parse("edge ::ffff:10.2.3.4").unwrap();
@@ -56,7 +56,7 @@ fn an_address_that_is_mapped_is_what_it_is_mapped_from() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line_and_its_word() {
+fn errors_name_the_line_and_the_word() {
     use RuleProblem::{Condition, Program, Twice, Value};
     refused("edge\nsocket 1.2.3.4", 2, RuleProblem::Verdict("socket".into()));
     refused("edge 10.0.0.0/33", 1, Condition("10.0.0.0/33".into()));
@@ -95,19 +95,19 @@ fn any_line() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused_and_what_is_read_can_be_written(
+    fn any_text_is_refused_or_parsed_to_rules_that_print_and_parse_again(
         lines in proptest::collection::vec(any_line(), 0..6),
     ) {
         fuzz_rules(lines.join("\n").as_bytes());
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
+    fn any_bytes_are_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
         fuzz_rules(&bytes);
     }
 
     #[test]
-    fn a_network_has_exactly_the_addresses_that_begin_like_it(
+    fn a_network_contains_exactly_the_addresses_with_its_prefix(
         address: u32, other: u32, bits in 0..=32_u8,
     ) {
         let network = Network::of(IpAddr::V4(address.into()), bits).unwrap();
@@ -120,7 +120,11 @@ proptest! {
     }
 
     #[test]
-    fn ports_have_what_lies_between_their_ends(first in 1..=u16::MAX, last in 1..=u16::MAX, port: u16) {
+    fn a_port_range_contains_the_ports_between_its_ends(
+        first in 1..=u16::MAX,
+        last in 1..=u16::MAX,
+        port: u16,
+    ) {
         let (first, last) = (first.min(last), first.max(last));
         let ports: Ports = format!("{first}-{last}").parse().unwrap();
         prop_assert_eq!(ports.contains(port), (first..=last).contains(&port));

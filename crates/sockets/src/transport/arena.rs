@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_streams_that_have_ended_is_given_back_but_for_one_chunk() {
+    fn memory_of_ended_streams_is_freed_except_one_chunk() {
         let memory = MemoryTable::new(TableLimits::default(), [1, 2]);
         let mut arena = Arena::new(memory.allocate_domain());
         for _ in 0..3 {

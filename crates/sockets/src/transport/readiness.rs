@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_readable_while_the_stream_is() {
+    fn the_descriptor_is_readable_while_the_stream_is() {
         let world = World::new();
         assert_eq!(world.polled(), PollFlags::POLLOUT);
         world.arrive();
@@ -412,7 +412,7 @@ mod tests {
     /// connection. If a thread still read or wrote at that number, it would take or add bytes
     /// there.
     #[test]
-    fn nothing_is_taken_from_a_number_that_is_about_to_be_closed() {
+    fn no_bytes_are_read_or_written_at_a_descriptor_that_is_about_to_be_closed() {
         let world = World::new();
         world.arrive();
         world.end.on_closing();
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_unwritable_while_the_send_ring_is_full() {
+    fn the_descriptor_is_unwritable_while_the_send_ring_is_full() {
         let world = World::new();
         world.end.on_full(world.program.as_fd(), || true);
         assert_eq!(world.polled(), PollFlags::POLLOUT, "room was made meanwhile");
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn level_triggered_sets_report_again_and_again() {
+    fn level_triggered_sets_report_repeatedly() {
         let world = World::new();
         let set = world.epoll(EpollFlags::EPOLLIN);
         world.arrive();
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_triggered_sets_report_that_there_is_room_again() {
+    fn edge_triggered_sets_report_new_room() {
         let world = World::new();
         let set = world.epoll(EpollFlags::EPOLLOUT | EpollFlags::EPOLLET);
         assert_eq!(events(&set), EpollFlags::EPOLLOUT);
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn one_shot_sets_report_what_is_left_when_they_are_armed_again() {
+    fn rearmed_one_shot_sets_report_remaining_readiness() {
         let world = World::new();
         let set = world.epoll(EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT);
         world.arrive();
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_peer_is_reported_and_stays() {
+    fn the_end_of_the_peer_stays_reported() {
         let world = World::new();
         let set = world.epoll(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP);
         world.end.on_end();
@@ -499,14 +499,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_has_ended_is_hung_up() {
+    fn an_ended_stream_is_hung_up() {
         let world = World::new();
         world.end.hang_up();
         assert!(world.polled().contains(PollFlags::POLLHUP | PollFlags::POLLIN));
     }
 
     #[test]
-    fn a_stream_that_is_reset_is_hung_up_with_an_error_that_is_reported_once() {
+    fn a_reset_stream_is_hung_up_and_reports_its_error_once() {
         let world = World::new();
         world.end.on_full(world.program.as_fd(), || false);
         world.end.on_room();
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn only_bytes_of_the_program_are_relayed() {
+    fn readiness_bytes_are_not_relayed() {
         let world = World::new();
         world.arrive();
         world.end.on_full(world.program.as_fd(), || false);
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_close_is_seen() {
+    fn the_last_close_is_detected() {
         let world = World::new();
         let other = world.program.try_clone().expect("a descriptor");
         let World { program, end, .. } = world;

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_writes_only_what_follows_and_has_room() {
+    fn a_peer_writes_only_the_next_bytes_within_the_room() {
         let half = ReceiveHalf::new(ring(&Buffer::new(u64::from(RING))));
         assert_eq!(half.on_arrived(1, 10), Err(Implausible));
         assert_eq!(half.on_arrived(0, RING + 1), Err(Implausible));
@@ -326,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_once_and_in_order(steps in steps()) {
+        fn written_bytes_are_read_once_in_order(steps in steps()) {
             let mut world = World::new();
             for step in &steps {
                 world.run(step);

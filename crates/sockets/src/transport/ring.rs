@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crosses_the_end_goes_on_at_the_beginning() {
+    fn bytes_wrap_around_at_the_end_of_the_ring() {
         let size = RingSize::new(4096).expect("a size");
         let memory = Buffer::new(3 * 4096);
         let ring = Ring::new(Arc::clone(&memory), 4096, size);

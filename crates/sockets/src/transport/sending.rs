@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn small_writes_wait_while_earlier_ones_are_not_acknowledged() {
+    fn small_writes_wait_while_earlier_bytes_are_unacknowledged() {
         let half = half();
         half.write(&[1; 10]);
         assert!(half.is_due());
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn without_delay_each_write_goes() {
+    fn each_write_is_sent_at_once_with_no_delay() {
         let half = half();
         half.set_no_delay(true);
         half.write(&[1; 10]);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_corked_goes_when_it_is_pushed_or_fills_frames() {
+    fn corked_bytes_are_sent_when_pushed_or_when_they_fill_a_frame() {
         let half = half();
         half.set_no_delay(true);
         half.set_corked(true);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_posted_than_the_peer_has_room_for() {
+    fn posted_bytes_never_exceed_the_room_of_the_peer() {
         let half = half();
         assert_eq!(half.write(&vec![1; 40_000]), 32_768);
         assert_eq!(lengths(&half), [32_768]);

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directions_shut_before_and_after_a_stream_is_home_are_each_shut_in_tcp_once() {
+    fn directions_shut_before_or_after_the_return_to_tcp_are_shut_in_tcp_once() {
         for (before, after) in [(&[][..], &Direction::BOTH[..]), (&Direction::BOTH, &[])]
             .into_iter()
             .chain([(&[Direction::Write][..], &[Direction::Read][..])])

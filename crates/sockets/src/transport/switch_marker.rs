@@ -156,7 +156,10 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_held_back_that_cannot_be_the_marker(bytes in few_values(0..60), marker in markers()) {
+        fn bytes_that_cannot_be_the_marker_are_not_held_back(
+            bytes in few_values(0..60),
+            marker in markers(),
+        ) {
             let Scan { shown, has_marker } = scan(&bytes, &marker);
             let rest = &bytes[shown..];
             let begins = if has_marker { rest.starts_with(&marker.0) } else { marker.0.starts_with(rest) };
@@ -164,7 +167,7 @@ mod tests {
         }
 
         #[test]
-        fn a_watched_marker_is_seen_at_every_cut(
+        fn a_watched_marker_is_found_at_every_cut(
             bytes in few_values(0..60),
             marker in markers(),
             ends_in_marker: bool,

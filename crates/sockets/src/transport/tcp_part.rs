@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_before_the_marker_are_shown_and_the_marker_is_not() {
+    fn bytes_before_the_marker_are_readable_and_the_marker_is_not() {
         let (mut peer, part) = part();
         peer.write_all(b"hello012").expect("room");
         assert_eq!(part.pump(), Pumped::All);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_marker_is_seen_where_it_is() {
+    fn the_marker_is_found_at_its_position() {
         let (mut peer, part) = part();
         peer.write_all(b"hello012").expect("room");
         assert!(!part.is_marker_there());
@@ -372,7 +372,7 @@ mod tests {
 
     //= sockets-protocol.md: marker.2
     #[test]
-    fn nothing_but_a_record_may_follow_the_marker() {
+    fn only_a_record_may_follow_the_marker() {
         let (mut peer, part) = part();
         peer.write_all(b"x0123456789abcdefthis is none").expect("room");
         assert_eq!(part.pump(), Pumped::BehindMarker);
@@ -388,7 +388,7 @@ mod tests {
 
     //= sockets-protocol.md: join.7
     #[test]
-    fn behind_an_echo_or_an_end_no_ring_follows() {
+    fn an_echo_or_an_end_means_that_no_ring_follows() {
         let (mut peer, part) = part();
         peer.write_all(b"xfedcba98").expect("room");
         assert_eq!((part.pump(), part.available()), (Pumped::All, 1));
@@ -417,7 +417,7 @@ mod tests {
 
     //= sockets-protocol.md: join.7
     #[test]
-    fn a_reset_of_tcp_is_no_end() {
+    fn a_tcp_reset_does_not_count_as_an_end() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let peer = TcpStream::connect(listener.local_addr().expect("an address"));
         let (socket, _) = listener.accept().expect("a connection");
@@ -438,7 +438,7 @@ mod tests {
 
     //= sockets-protocol.md: home.1
     #[test]
-    fn what_follows_a_record_stays_in_tcp() {
+    fn bytes_after_a_record_stay_in_tcp() {
         let record = Record { taken: 77 };
         for cut in 0..=Record::BYTES {
             let (mut peer, part) = part();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_a_ring_holds() {
+    fn buffered_bytes_never_exceed_the_ring_size() {
         let (mut peer, part) = part();
         peer.set_nonblocking(true).expect("a socket");
         let mut sent = 0;

@@ -44,7 +44,7 @@ fn full_of_bytes() -> (World, [Vec<u8>; 2]) {
 
 //= sockets-protocol.md: home.1, home.2, home.3
 #[test]
-fn no_byte_is_lost_or_comes_twice_when_a_stream_goes_home() {
+fn no_byte_is_lost_or_duplicated_when_a_stream_returns_to_tcp() {
     for ends in [&[0][..], &[1], &[0, 1]] {
         for reads_first in [false, true] {
             let (world, bytes) = full_of_bytes();
@@ -74,7 +74,7 @@ fn no_byte_is_lost_or_comes_twice_when_a_stream_goes_home() {
 
 //= sockets-protocol.md: home.4
 #[test]
-fn a_stream_whose_group_is_lost_goes_on_by_tcp() {
+fn a_stream_with_a_lost_group_continues_on_tcp() {
     for ends in [&[0][..], &[1], &[0, 1]] {
         let (world, bytes) = full_of_bytes();
         for index in ends {
@@ -93,7 +93,7 @@ fn a_stream_whose_group_is_lost_goes_on_by_tcp() {
 
 //= sockets-protocol.md: home.5
 #[test]
-fn a_peer_that_dies_while_it_goes_home_leaves_what_has_come() {
+fn received_bytes_stay_readable_if_the_peer_dies_while_returning_to_tcp() {
     let world = World::moved();
     assert_eq!(world.send(1, b"last"), Ok(4));
     world.network.carry();
@@ -110,7 +110,7 @@ fn a_peer_that_dies_while_it_goes_home_leaves_what_has_come() {
 
 //= sockets-protocol.md: marker.2, home.2
 #[test]
-fn a_record_that_cannot_be_resets_the_connection() {
+fn an_implausible_record_resets_the_connection() {
     for taken in [1, u64::MAX] {
         let world = World::moved();
         let (stream, ..) = lock(&world.network.streams)[1].clone();
@@ -126,7 +126,7 @@ fn a_record_that_cannot_be_resets_the_connection() {
 /// return to TCP. A credit for more bytes arrives while this end is still writing the stream into
 /// TCP. This end must ignore the credit.
 #[test]
-fn credit_beyond_a_record_changes_nothing() {
+fn credit_beyond_a_record_is_ignored() {
     let world = World::moved();
     for end in &world.ends {
         setsockopt(&end.tcp, sockopt::SndBuf, &1).expect("a socket");

@@ -57,7 +57,7 @@ fn expect_home(world: &World, questions: &[u8], is_shut: bool) {
 
 //= sockets-protocol.md: join.6, join.7, group.4
 #[test]
-fn a_join_whose_group_is_lost_before_the_answer_comes_home() {
+fn a_join_with_a_group_lost_before_the_answer_returns_to_tcp() {
     for reads_first in [false, true] {
         let world = half_moved();
         world.lose_group(0);
@@ -91,7 +91,7 @@ fn a_join_whose_group_is_lost_before_the_answer_comes_home() {
 /// from the bytes in TCP.
 //= sockets-protocol.md: join.7
 #[test]
-fn a_marker_that_is_written_back_brings_a_peer_home_that_still_has_its_group() {
+fn an_echoed_marker_returns_a_peer_to_tcp_that_still_has_its_group() {
     let world = half_moved();
     world.lose_group(0);
     assert_eq!(answer(&world), Phase::Returning);
@@ -100,7 +100,7 @@ fn a_marker_that_is_written_back_brings_a_peer_home_that_still_has_its_group() {
 
 //= sockets-protocol.md: join.4, join.7, group.4
 #[test]
-fn a_join_whose_group_is_lost_behind_the_answer_comes_home() {
+fn a_join_with_a_group_lost_after_the_answer_returns_to_tcp() {
     for order in [[0, 1], [1, 0]] {
         let world = half_moved();
         drop(world.ends[0].connection.on(Event::Joined, Instant(0)));
@@ -116,7 +116,7 @@ fn a_join_whose_group_is_lost_behind_the_answer_comes_home() {
 
 //= sockets-protocol.md: join.6, join.7
 #[test]
-fn the_end_of_tcp_stands_for_the_marker_of_a_peer_that_can_write_none() {
+fn the_end_of_tcp_replaces_the_marker_of_a_peer_that_cannot_write_one() {
     for is_late in [false, true] {
         let world = half_moved();
         let connection = &world.ends[0].connection;
@@ -150,7 +150,7 @@ fn the_end_of_tcp_stands_for_the_marker_of_a_peer_that_can_write_none() {
 
 //= sockets-protocol.md: join.5
 #[test]
-fn an_answer_that_comes_late_moves_the_connection() {
+fn a_late_answer_moves_the_connection() {
     let world = half_moved();
     let connection = &world.ends[0].connection;
     drop(connection.on(Event::Time, connection.due()));
@@ -165,7 +165,7 @@ fn an_answer_that_comes_late_moves_the_connection() {
 
 //= sockets-protocol.md: marker.1, join.7
 #[test]
-fn behind_a_marker_that_is_written_back_no_byte_of_the_ring_is_read() {
+fn no_ring_byte_is_read_after_an_echoed_marker() {
     let world = World::new();
     assert!(world.move_on(0) && world.move_on(1));
     let (stream, memory, _) = lock(&world.network.streams)[1].clone();
@@ -181,7 +181,7 @@ fn behind_a_marker_that_is_written_back_no_byte_of_the_ring_is_read() {
 
 //= sockets-protocol.md: join.7
 #[test]
-fn an_end_behind_a_part_of_a_marker_resets_an_end_that_waits() {
+fn an_end_after_a_partial_marker_resets_the_waiting_end() {
     for part in [&MARKERS[0].0[..3], &MARKERS[1].0] {
         let world = World::new();
         assert!(world.move_on(0) && world.move_on(1));
@@ -197,7 +197,7 @@ fn an_end_behind_a_part_of_a_marker_resets_an_end_that_waits() {
 
 //= sockets-protocol.md: join.6
 #[test]
-fn a_program_reads_no_byte_of_a_marker_that_cannot_be_answered() {
+fn a_program_reads_no_byte_of_an_unanswerable_marker() {
     for wanted in [1, 7, 100] {
         for before in ["", "last"] {
             let world = World::new();
@@ -214,7 +214,7 @@ fn a_program_reads_no_byte_of_a_marker_that_cannot_be_answered() {
 
 //= sockets-protocol.md: join.6
 #[test]
-fn a_marker_that_comes_when_the_program_reads_no_more_is_not_answered() {
+fn a_marker_that_arrives_after_the_program_stopped_reading_is_not_answered() {
     let world = half_moved();
     world.lose_group(0);
     let shut = world.ends[0].call(|connection, fd| connection.shutdown(fd, Shutdown::Read));
@@ -226,7 +226,7 @@ fn a_marker_that_comes_when_the_program_reads_no_more_is_not_answered() {
 
 //= sockets-protocol.md: join.6
 #[test]
-fn few_bytes_like_the_beginning_of_a_marker_do_not_wait_and_a_part_of_one_is_not_shown() {
+fn a_few_marker_like_bytes_are_readable_and_a_longer_marker_part_is_not() {
     for (part, is_ended) in [(3, false), (9, false), (9, true)] {
         let world = World::new();
         assert!(world.move_on(0));

@@ -11,7 +11,7 @@ const CONNECTIONS: u64 = 1000;
 
 #[test]
 #[ignore = "slow: run by `./x acceptance sockets`; alone in its process"]
-fn idle_connections_take_little_memory() {
+fn idle_connections_use_little_memory() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("there is a limit");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("it is allowed");
     let pair = Pair::new();

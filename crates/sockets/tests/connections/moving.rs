@@ -25,7 +25,7 @@ fn a_connection_moves_and_bytes_go_both_ways() {
 }
 
 #[test]
-fn corked_bytes_are_sent_although_their_program_never_waits() {
+fn corked_bytes_are_sent_even_if_their_program_never_waits() {
     let pair = Pair::new();
     let (client, server) = pair.moved();
     let more = SendFlags { more: true, ..SendFlags::default() };
@@ -37,7 +37,7 @@ fn corked_bytes_are_sent_although_their_program_never_waits() {
 }
 
 #[test]
-fn bytes_written_while_it_moves_come_once_and_in_order() {
+fn bytes_written_during_the_move_arrive_once_in_order() {
     let pair = Pair::new();
     for _ in 0..20 {
         let (client, server) = pair.connect();
@@ -53,7 +53,7 @@ fn bytes_written_while_it_moves_come_once_and_in_order() {
 }
 
 #[test]
-fn a_connection_that_is_closed_while_it_moves_brings_what_was_written_and_the_end() {
+fn a_connection_closed_during_its_move_delivers_written_bytes_and_the_end() {
     let pair = Pair::new();
     drop(pair.moved());
     for round in 0..300_u32 {

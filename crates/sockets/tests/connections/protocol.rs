@@ -79,7 +79,7 @@ impl Joined {
 
 //= sockets-protocol.md: group.1, group.2, join.3, marker.1, data.1, data.4
 #[test]
-fn a_handmade_peer_moves_a_connection_and_is_read_only_after_its_marker() {
+fn a_scripted_peer_moves_a_connection_and_is_read_only_after_its_marker() {
     let mut joined = Joined::new();
     joined.hand.write(b"hello", &joined.theirs, 0);
     joined.server.send_all(b"answer");
@@ -101,7 +101,7 @@ fn a_handmade_peer_moves_a_connection_and_is_read_only_after_its_marker() {
 
 //= sockets-protocol.md: join.2
 #[test]
-fn a_token_that_was_not_given_out_or_was_taken_is_refused() {
+fn an_unknown_or_used_token_is_refused() {
     let pair = Pair::new();
     let (_tcp, server, rendezvous_socket) = with_rendezvous_socket(&pair);
     let _server = pair.accepted(server);
@@ -129,7 +129,7 @@ fn a_malformed_message_ends_the_group_and_resets_its_streams() {
 
 //= sockets-protocol.md: message.3
 #[test]
-fn a_ring_that_none_may_be_ends_the_group() {
+fn an_invalid_ring_location_ends_the_group() {
     for (address, bytes) in [(0_u64, 4095_u32), (0, 1 << 31), (u64::MAX - 100, 4096)] {
         let joined = Joined::switched();
         let end = [
@@ -146,7 +146,7 @@ fn a_ring_that_none_may_be_ends_the_group() {
 
 //= sockets-protocol.md: message.4
 #[test]
-fn a_message_for_a_stream_that_is_not_there_is_ignored_and_a_joined_is_answered() {
+fn a_message_for_an_unknown_stream_is_ignored_except_joined_which_gets_a_reset() {
     let mut joined = Joined::switched();
     let unknown = 12_345_u32.to_be_bytes();
     joined.hand.say(&[CREDIT, &unknown, &1_u64.to_be_bytes()]);
@@ -160,7 +160,7 @@ fn a_message_for_a_stream_that_is_not_there_is_ignored_and_a_joined_is_answered(
 
 //= sockets-protocol.md: marker.2
 #[test]
-fn bytes_behind_the_marker_or_an_early_end_of_tcp_reset_the_stream() {
+fn bytes_after_the_marker_or_an_early_end_of_tcp_reset_the_stream() {
     let mut joined = Joined::switched();
     joined.tcp.write_all(b"behind").expect("it is sent");
     joined.expect_reset();
@@ -175,7 +175,7 @@ fn bytes_behind_the_marker_or_an_early_end_of_tcp_reset_the_stream() {
 
 //= sockets-protocol.md: data.2
 #[test]
-fn bytes_that_do_not_follow_end_the_group() {
+fn a_write_that_leaves_a_gap_ends_the_group() {
     for offset in [1, 100] {
         let joined = Joined::switched();
         joined.hand.write(b"hello", &joined.theirs, offset);
@@ -185,7 +185,7 @@ fn bytes_that_do_not_follow_end_the_group() {
 
 //= sockets-protocol.md: data.2, data.3
 #[test]
-fn more_than_there_is_room_for_ends_the_group() {
+fn a_write_beyond_the_room_ends_the_group() {
     let joined = Joined::switched();
     let room = joined.theirs.ring.len;
     let chunk = [1; 64];
@@ -199,7 +199,7 @@ fn more_than_there_is_room_for_ends_the_group() {
 
 //= sockets-protocol.md: data.3, data.4
 #[test]
-fn credit_and_ends_that_cannot_be_end_the_group() {
+fn implausible_credit_and_ends_end_the_group() {
     for (kind, bytes) in [(CREDIT, 1_u64), (CREDIT, u64::MAX), (END, 1), (END, u64::MAX)] {
         let joined = Joined::switched();
         joined.hand.say(&[kind, &joined.to(), &bytes.to_be_bytes()]);
@@ -218,7 +218,7 @@ fn a_reset_is_answered_with_one() {
 
 //= sockets-protocol.md: offer.3
 #[test]
-fn nothing_is_offered_while_another_process_has_the_socket() {
+fn no_offer_is_sent_while_another_process_has_the_socket() {
     let pair = Pair::new();
     let (mut tcp, server, rendezvous_socket) = with_rendezvous_socket(&pair);
     pair.server.program.is_shared.store(true, Ordering::SeqCst);
@@ -252,7 +252,7 @@ fn a_wrong_greeting_gets_no_group() {
 
 //= sockets-protocol.md: group.3
 #[test]
-fn no_peer_writes_to_the_ring_of_another() {
+fn a_peer_cannot_write_to_the_ring_of_another() {
     let joined = Joined::switched();
     let (_tcp, server, rendezvous_socket) = with_rendezvous_socket(&joined.pair);
     let _server = joined.pair.accepted(server);
@@ -321,7 +321,7 @@ impl Asked {
 
 //= sockets-protocol.md: group.1, join.1, join.4
 #[test]
-fn connections_to_one_process_share_a_group_and_answer_the_marker_that_has_come() {
+fn connections_to_one_process_share_a_group_and_answer_the_marker_that_arrived() {
     let mut asked = Asked::new();
     let [theirs, _] = asked.joins();
     asked.hand.say(&[JOINED, &theirs.number.to_be_bytes(), &asked.hand.end(NUMBER, MARKER)]);
@@ -341,7 +341,7 @@ fn connections_to_one_process_share_a_group_and_answer_the_marker_that_has_come(
 
 //= sockets-protocol.md: group.4, join.3
 #[test]
-fn what_is_refused_stays_on_tcp() {
+fn refused_connections_stay_on_tcp() {
     let mut asked = Asked::new();
     let [first, _] = asked.joins();
     asked.hand.say(&[&[REFUSED], &first.number.to_be_bytes(), &[5]]);
@@ -354,7 +354,7 @@ fn what_is_refused_stays_on_tcp() {
 
 //= sockets-protocol.md: group.4, join.6
 #[test]
-fn a_connection_whose_group_is_lost_before_the_answer_writes_back_the_marker_that_comes() {
+fn a_connection_with_a_group_lost_before_the_answer_echoes_the_marker() {
     let mut asked = Asked::new();
     let [theirs, _] = asked.joins();
     asked.hand.connection.close(&[]).expect("it is closed");
@@ -384,7 +384,7 @@ fn a_connection_whose_group_is_lost_before_the_answer_writes_back_the_marker_tha
 
 //= sockets-protocol.md: join.7, home.1, home.2
 #[test]
-fn a_moved_connection_whose_group_is_lost_waits_for_a_marker_or_the_end() {
+fn a_moved_connection_with_a_lost_group_waits_for_a_marker_or_the_end() {
     for answer in 0..3 {
         let mut joined = Joined::new();
         joined.server.send_all(b"answer");
@@ -440,7 +440,7 @@ fn record(taken: u64) -> [u8; 12] {
 
 //= sockets-protocol.md: join.5, join.6, message.4
 #[test]
-fn answers_that_do_not_fit_are_answered_with_reset_and_change_nothing() {
+fn unexpected_answers_get_a_reset_and_change_nothing() {
     let mut asked = Asked::new();
     let [first, second] = asked.joins();
     let number = |end: &StreamEnd| end.number.to_be_bytes();

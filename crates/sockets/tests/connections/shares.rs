@@ -68,7 +68,7 @@ impl Honest {
 }
 
 #[test]
-fn idle_link_groups_stop_no_connection_of_others() {
+fn idle_link_groups_block_no_connection_of_others() {
     let honest = Honest::new();
     let peer = endpoint();
     let groups: Vec<_> = (1000..1000 + GROUPS)
@@ -81,7 +81,7 @@ fn idle_link_groups_stop_no_connection_of_others() {
 
 //= sockets-protocol.md: group.5
 #[test]
-fn one_host_has_half_of_the_link_groups_at_most() {
+fn one_host_gets_at_most_half_of_the_link_groups() {
     let honest = Honest::new();
     let peer = endpoint();
     let asked = (1000..1000 + 2 * GROUPS).map(|incarnation| honest.group_of(&peer, incarnation));
@@ -92,7 +92,7 @@ fn one_host_has_half_of_the_link_groups_at_most() {
 
 //= sockets-protocol.md: message.5
 #[test]
-fn a_peer_that_takes_no_answers_ends_its_own_link_group_only() {
+fn a_peer_that_does_not_read_answers_loses_only_its_own_link_group() {
     let honest = Honest::new();
     let peer = endpoint();
     let group = honest.group_of(&peer, 1000).expect("it is granted");
@@ -120,7 +120,7 @@ fn a_link_group_that_joins_no_connection_is_closed() {
 
 #[test]
 #[ignore = "slow: run by `./x acceptance sockets`; measures"]
-fn others_are_as_fast_beside_peers_that_take_nothing() {
+fn others_are_as_fast_beside_peers_that_read_nothing() {
     let honest = Honest::new();
     let before = honest.stream_seconds();
     let peer = endpoint();

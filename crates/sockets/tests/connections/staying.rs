@@ -20,7 +20,7 @@ fn left(end: &End) -> Reason {
 
 //= sockets-protocol.md: offer.4, offer.5
 #[test]
-fn a_peer_without_the_library_is_left_to_tcp_on_either_side() {
+fn connections_with_a_peer_without_the_library_stay_on_tcp() {
     let pair = Pair::new();
     let (client, mut plain) = pair.tcp();
     let client = pair.connected(client);
@@ -40,7 +40,7 @@ fn a_peer_without_the_library_is_left_to_tcp_on_either_side() {
 
 //= sockets-protocol.md: rendezvous.1, offer.3, offer.4
 #[test]
-fn a_connection_that_the_client_uses_late_moves_then() {
+fn a_connection_that_the_client_uses_late_still_moves() {
     let pair = Pair::new();
     let (late, server) = pair.tcp();
     let server = pair.accepted(server);
@@ -62,7 +62,7 @@ fn a_connection_that_the_client_uses_late_moves_then() {
 
 //= sockets-protocol.md: join.5
 #[test]
-fn where_the_edge_is_blocked_the_connection_stays_on_tcp() {
+fn a_connection_stays_on_tcp_if_the_edge_is_blocked() {
     let pair = Pair::with(BLOCKED, BLOCKED);
     let (client, server) = pair.connect();
     client.send_all(b"hello");
@@ -75,7 +75,7 @@ fn where_the_edge_is_blocked_the_connection_stays_on_tcp() {
 
 //= sockets-protocol.md: rendezvous.1
 #[test]
-fn where_the_udp_port_is_taken_the_connection_stays_on_tcp() {
+fn a_connection_stays_on_tcp_if_the_udp_port_is_taken() {
     let pair = Pair::new();
     let (client, _server) = pair.tcp();
     let _taken = UdpSocket::bind(client.local_addr().unwrap()).expect("the port is free");
@@ -124,7 +124,7 @@ fn rendezvous_sockets_and_offers_of_closed_connections_are_removed() {
 }
 
 #[test]
-fn a_stream_ends_as_tcp_does_and_its_rings_are_used_again() {
+fn a_stream_ends_like_tcp_and_its_rings_are_reused() {
     let pair = Pair::new();
     for round in 0..200_u32 {
         let (client, server) = pair.moved();

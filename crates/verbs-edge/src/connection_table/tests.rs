@@ -23,7 +23,7 @@ fn assert_met(world: &World) {
 }
 
 #[test]
-fn two_ends_that_run_meet_at_once() {
+fn two_running_ends_connect_at_once() {
     for first in [SMALLER, LARGER] {
         let mut world = World::new(14);
         world.seek(first);
@@ -40,7 +40,7 @@ fn two_ends_that_run_meet_at_once() {
 /// Each end sends four frames until a connection is established. With these delays, this takes
 /// longer than the duration of the first attempt.
 #[test]
-fn an_attempt_lasts_longer_than_the_one_before_it() {
+fn each_attempt_lasts_longer_than_the_previous_one() {
     for delay_ns in [600_000_000, 900_000_000, 1_200_000_000] {
         let mut world = World::new(20);
         world.delay_ns = delay_ns;
@@ -57,7 +57,7 @@ fn an_attempt_lasts_longer_than_the_one_before_it() {
 /// The queue pair sends a request to itself and accepts this request. Its connection as requester
 /// is established before its connection as responder.
 #[test]
-fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
+fn a_queue_pair_connects_to_itself_however_slow_its_host_is() {
     for turns in 0..8 {
         let mut world = World::apart(14);
         for at in [SMALLER, LARGER] {
@@ -77,7 +77,7 @@ fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
 /// The end with the smaller number abandons its own request and accepts the peer's request. The
 /// peer receives the abandoned request after that.
 #[test]
-fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accepted() {
+fn an_abandoned_request_does_not_replace_the_accepted_one() {
     for is_accept_late in [false, true] {
         let mut world = World::new(14);
         world.seek(LARGER);
@@ -106,7 +106,7 @@ fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accep
 
 //= protocol.md: verbs.4, verbs.7
 #[test]
-fn an_end_that_has_accepted_a_request_gives_its_peer_time_though_its_own_is_rejected() {
+fn an_end_with_an_accepted_request_keeps_waiting_although_its_own_was_rejected() {
     let mut world = World::new(14);
     world.seek(LARGER);
     world.be_ready_to_send(LARGER);
@@ -133,7 +133,7 @@ fn an_end_that_has_accepted_a_request_gives_its_peer_time_though_its_own_is_reje
 
 //= protocol.md: verbs.7
 #[test]
-fn an_end_that_was_refused_and_then_asked_gives_its_peer_time() {
+fn an_end_that_gets_a_request_after_a_rejection_keeps_waiting() {
     let mut world = World::new(14);
     world.leave(SMALLER);
     world.seek(LARGER);
@@ -187,7 +187,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     //= protocol.md: verbs.2, verbs.4, verbs.6
     #[test]
-    fn two_ends_meet_however_slow_their_hosts_are(
+    fn two_ends_connect_however_slow_their_hosts_are(
         steps in prop::collection::vec(step(), 1..40),
         (timeout, alone_ns_max) in prop_oneof![Just((14, 4_500_000_000)), Just((20, 9_000_000_000))],
         are_own_peers in prop::bool::weighted(0.2),

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_has_ended_makes_room_when_its_places_are_released() {
+    fn completed_work_makes_room_when_its_slots_are_released() {
         let ring = WorkRing::new(2, || 0);
         ring.post_to(2);
         ring.take_to(2);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_holds_as_much_work_as_it_has_room_for_and_no_more() {
+    fn a_ring_holds_no_more_work_than_its_size() {
         let ring = WorkRing::new(3, || 0);
         for number in 0..3 {
             *ring.slot_to_post(number).expect("there is room") = number;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_nothing_has_no_room() {
+    fn a_ring_of_size_zero_has_no_room() {
         let ring = WorkRing::new(0, || 0);
         assert!(ring.slot_to_post(0).is_none() && ring.slot(0).is_none());
         assert_eq!(ring.id(0), 0);

@@ -63,7 +63,7 @@ impl Watched {
 }
 
 #[test]
-fn a_queue_that_was_armed_reports_the_next_completion_once() {
+fn an_armed_queue_reports_the_next_completion_once() {
     let watched = Watched::new();
     watched.message(false);
     assert!(!watched.is_readable(), "it is not armed");
@@ -93,7 +93,7 @@ fn a_queue_that_is_not_empty_raises_an_event_when_it_is_armed() {
 /// The benchmark `ib_send_lat -e` reads an event, arms the queue and polls once. If the benchmark
 /// got an event but found no completion, it would send too early.
 #[test]
-fn programs_that_poll_once_for_each_event_find_a_completion_each_time() {
+fn polling_once_per_event_finds_a_completion_each_time() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
     for round in 0..10 {
@@ -111,7 +111,7 @@ fn programs_that_poll_once_for_each_event_find_a_completion_each_time() {
 }
 
 #[test]
-fn programs_that_poll_a_few_for_each_event_get_events_for_the_rest() {
+fn polling_a_few_completions_per_event_yields_events_for_the_rest() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
     for _ in 0..4 {
@@ -128,7 +128,7 @@ fn programs_that_poll_a_few_for_each_event_get_events_for_the_rest() {
 }
 
 #[test]
-fn programs_that_arm_and_poll_until_nothing_is_left_get_at_most_one_event_for_nothing() {
+fn arming_and_polling_until_empty_yields_at_most_one_spurious_event() {
     let watched = Watched::new();
     for _ in 0..10 {
         watched.message(false);
@@ -146,7 +146,7 @@ fn programs_that_arm_and_poll_until_nothing_is_left_get_at_most_one_event_for_no
 }
 
 #[test]
-fn work_that_is_still_to_be_flushed_raises_an_event_when_its_queue_is_armed() {
+fn pending_flushes_raise_an_event_when_their_queue_is_armed() {
     for what in [Arm::Next, Arm::Solicited] {
         let watched = Watched::new();
         watched.other.post_receive(&[receive(1, &[]), receive(2, &[])]).expect("receives");
@@ -164,7 +164,7 @@ fn work_that_is_still_to_be_flushed_raises_an_event_when_its_queue_is_armed() {
 /// When a program queries a queue pair whose peer is lost, the library moves completions to a list
 /// of its own. These completions must still raise an event.
 #[test]
-fn completions_that_were_looked_at_raise_an_event_when_their_queue_is_armed() {
+fn dequeued_unpolled_completions_raise_an_event_when_their_queue_is_armed() {
     for is_solicited in [false, true] {
         let host = Host::new();
         let channel = host.context.create_channel().expect("a channel");
@@ -194,7 +194,7 @@ fn completions_that_were_looked_at_raise_an_event_when_their_queue_is_armed() {
 }
 
 #[test]
-fn a_queue_armed_for_solicited_completions_raises_an_event_at_once_only_for_those() {
+fn arming_for_solicited_completions_raises_an_immediate_event_only_for_those() {
     let watched = Watched::new();
     watched.message(false);
     watched.queue.arm(Arm::Solicited).expect("it is armed");
@@ -216,7 +216,7 @@ fn a_queue_armed_for_solicited_completions_raises_an_event_at_once_only_for_thos
 }
 
 #[test]
-fn a_wait_for_what_is_solicited_is_not_woken_by_the_rest() {
+fn a_wait_for_solicited_completions_ignores_the_others() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Solicited).expect("it is armed");
     watched.message(false);
@@ -226,7 +226,7 @@ fn a_wait_for_what_is_solicited_is_not_woken_by_the_rest() {
 }
 
 #[test]
-fn a_wait_for_what_is_solicited_is_woken_by_a_failure() {
+fn a_failure_wakes_a_wait_for_solicited_completions() {
     let watched = Watched::new();
     watched.other.post_receive(&[receive(1, &[])]).expect("a receive");
     watched.queue.arm(Arm::Solicited).expect("it is armed");
@@ -236,7 +236,7 @@ fn a_wait_for_what_is_solicited_is_woken_by_a_failure() {
 }
 
 #[test]
-fn an_event_that_the_wire_does_not_bring_wakes_its_waiters() {
+fn a_locally_raised_event_wakes_its_waiters() {
     let watched = Watched::new();
     crate::go(&watched.other, QueuePairState::Error, 0);
     watched.queue.arm(Arm::Next).expect("it is armed");
@@ -248,7 +248,7 @@ fn an_event_that_the_wire_does_not_bring_wakes_its_waiters() {
 }
 
 #[test]
-fn a_channel_that_is_not_to_block_says_that_there_is_nothing() {
+fn a_nonblocking_channel_reports_that_it_is_empty() {
     let watched = Watched::new();
     fcntl(watched.channel.descriptor(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a flag");
     assert_eq!(watched.channel.get().map(|_| ()), Err(Error::Again));
@@ -259,7 +259,7 @@ fn a_channel_that_is_not_to_block_says_that_there_is_nothing() {
 }
 
 #[test]
-fn a_thread_that_blocks_drives_the_device_until_there_is_an_event() {
+fn a_blocked_thread_drives_the_device_until_an_event() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.other.post_receive(&[receive(1, &[])]).expect("a receive");
@@ -269,7 +269,7 @@ fn a_thread_that_blocks_drives_the_device_until_there_is_an_event() {
 }
 
 #[test]
-fn a_thread_that_blocks_while_completions_are_left_in_an_armed_queue_gets_the_event() {
+fn a_blocked_thread_gets_the_event_of_an_armed_queue_with_completions() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.message(false);
@@ -285,7 +285,7 @@ fn a_thread_that_blocks_while_completions_are_left_in_an_armed_queue_gets_the_ev
 }
 
 #[test]
-fn a_completion_that_was_polled_before_its_event_brings_no_event_and_the_queue_stays_armed() {
+fn a_completion_polled_before_its_event_raises_none_and_the_queue_stays_armed() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.host.device.reports_late.store(true, Ordering::SeqCst);
@@ -302,7 +302,7 @@ fn a_completion_that_was_polled_before_its_event_brings_no_event_and_the_queue_s
 }
 
 #[test]
-fn a_thread_that_blocks_raises_no_event_for_a_completion_that_it_is_about_to_get() {
+fn arming_before_polling_raises_no_event_for_a_late_completion() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.host.device.reports_late.store(true, Ordering::SeqCst);
@@ -330,7 +330,7 @@ fn the_events_of_a_channel_can_be_waited_for_through_a_copy_of_its_descriptor() 
 }
 
 #[test]
-fn a_queue_is_destroyed_when_the_events_that_were_taken_are_acknowledged() {
+fn destroying_a_queue_waits_for_its_events_to_be_acknowledged() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.message(false);
@@ -352,7 +352,7 @@ fn a_queue_is_destroyed_when_the_events_that_were_taken_are_acknowledged() {
 }
 
 #[test]
-fn completions_of_many_queue_pairs_come_through_one_queue_in_their_order() {
+fn completions_of_many_queue_pairs_pass_one_queue_in_order() {
     let host = Host::new();
     let pairs: Vec<_> = (0..4).map(|_| host.pair()).collect();
     for round in 0..3 {
@@ -376,7 +376,7 @@ fn completions_of_many_queue_pairs_come_through_one_queue_in_their_order() {
 }
 
 #[test]
-fn a_queue_without_room_is_an_error_of_the_queue_and_of_its_queue_pairs() {
+fn an_overrun_queue_fails_with_its_queue_pairs() {
     let host = Host::new();
     let queue = host.context.create_completion_queue(1, None).expect("a queue");
     let mut init = host.init(QueuePairType::Reliable);
@@ -411,7 +411,7 @@ fn a_queue_without_room_is_an_error_of_the_queue_and_of_its_queue_pairs() {
 }
 
 #[test]
-fn marks_of_flushed_work_overrun_no_queue_that_has_room_for_what_is_reported() {
+fn flushed_unsignalled_work_does_not_overrun_a_queue() {
     let host = Host::new();
     let queue = host.context.create_completion_queue(1, None).expect("a queue");
     let mut init = host.init(QueuePairType::Reliable);
@@ -430,7 +430,7 @@ fn marks_of_flushed_work_overrun_no_queue_that_has_room_for_what_is_reported() {
 }
 
 #[test]
-fn a_queue_can_be_made_larger_and_not_smaller_than_what_is_in_it() {
+fn a_queue_can_be_resized_but_not_below_its_completions() {
     let host = Host::new();
     let (one, other) = host.pair();
     for id in 0..3 {
@@ -449,7 +449,7 @@ fn a_queue_can_be_made_larger_and_not_smaller_than_what_is_in_it() {
 }
 
 #[test]
-fn a_queue_has_as_many_entries_as_large_programs_ask_for_and_not_none() {
+fn a_queue_size_may_be_large_but_not_zero() {
     let host = Host::on(Loopback::new());
     let make = |entries| host.context.create_completion_queue(entries, None);
     assert!(matches!(make(0), Err(Error::Invalid(_))));

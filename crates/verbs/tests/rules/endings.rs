@@ -24,7 +24,7 @@ fn held(host: &Host) -> (Arc<QueuePair>, Arc<QueuePair>) {
 }
 
 #[test]
-fn in_err_all_work_is_flushed_in_the_order_of_posting() {
+fn work_is_flushed_in_posting_order_in_the_err_state() {
     let host = Host::new();
     let (one, _other) = held(&host);
     one.post_receive(&[receive(10, &[]), receive(11, &[])]).expect("receives");
@@ -42,7 +42,7 @@ fn in_err_all_work_is_flushed_in_the_order_of_posting() {
 }
 
 #[test]
-fn work_that_is_posted_in_err_is_flushed() {
+fn work_posted_in_the_err_state_is_flushed() {
     let host = Host::new();
     let (one, _other) = host.pair();
     go(&one, QueuePairState::Error, 0);
@@ -56,7 +56,7 @@ fn work_that_is_posted_in_err_is_flushed() {
 }
 
 #[test]
-fn flushes_of_many_queue_pairs_wait_until_there_is_room_for_them() {
+fn flushes_of_many_queue_pairs_wait_for_room() {
     let host = Host::new();
     let pairs: Vec<_> = (0..3).map(|_| host.pair()).collect();
     for (index, (one, _other)) in pairs.iter().enumerate() {
@@ -70,7 +70,7 @@ fn flushes_of_many_queue_pairs_wait_until_there_is_room_for_them() {
 }
 
 #[test]
-fn what_was_carried_out_before_a_flush_succeeded_whether_it_is_reported_or_not() {
+fn work_performed_before_a_flush_completes_successfully() {
     let host = Host::new();
     let (one, _other) = held(&host);
     one.post_send(&[unsignalled(1, &[]), send(2, &[]), unsignalled(3, &[]), send(4, &[])])
@@ -82,7 +82,7 @@ fn what_was_carried_out_before_a_flush_succeeded_whether_it_is_reported_or_not()
 }
 
 #[test]
-fn a_send_that_fails_says_why_and_those_after_it_are_flushed() {
+fn a_failed_send_reports_the_reason_and_later_sends_are_flushed() {
     let host = Host::new();
     let (one, other) = host.pair();
     let (address, key) = (host.buffer.address(), host.region.key());
@@ -122,7 +122,7 @@ fn a_message_longer_than_its_receive_fails_at_both_ends() {
 }
 
 #[test]
-fn the_key_of_local_memory_is_checked_in_the_turn_of_its_work() {
+fn local_keys_are_checked_in_posting_order() {
     let host = Host::new();
     let (one, other) = host.pair();
     other.post_receive(&[receive(1, &[])]).expect("a receive");
@@ -134,7 +134,7 @@ fn the_key_of_local_memory_is_checked_in_the_turn_of_its_work() {
 }
 
 #[test]
-fn a_peer_that_is_gone_and_owes_nothing_leaves_the_queue_pair_as_it_is() {
+fn a_closed_peer_without_pending_work_leaves_the_queue_pair_unchanged() {
     let host = Host::new();
     let (one, other) = host.pair();
     other.post_receive(&[receive(1, &[])]).expect("a receive");
@@ -151,7 +151,7 @@ fn a_peer_that_is_gone_and_owes_nothing_leaves_the_queue_pair_as_it_is() {
 }
 
 #[test]
-fn a_peer_that_is_gone_and_owes_something_fails_the_oldest_that_it_owes() {
+fn a_closed_peer_fails_the_oldest_pending_work() {
     for ending in [Ending::ByPeer, Ending::Unreachable] {
         let host = Host::new();
         let (one, _other) = held(&host);
@@ -165,7 +165,7 @@ fn a_peer_that_is_gone_and_owes_something_fails_the_oldest_that_it_owes() {
 }
 
 #[test]
-fn a_program_that_polls_only_receives_learns_that_the_peer_is_gone() {
+fn a_program_that_polls_only_receives_detects_a_closed_peer() {
     let host = Host::new();
     let receives = host.context.create_completion_queue(16, None).expect("a queue");
     let init = QueuePairInit {
@@ -183,7 +183,7 @@ fn a_program_that_polls_only_receives_learns_that_the_peer_is_gone() {
 }
 
 #[test]
-fn a_program_that_polls_nothing_learns_by_asking_that_the_peer_is_gone() {
+fn a_query_reports_a_closed_peer_without_polling() {
     let host = Host::new();
     let (one, _other) = held(&host);
     one.post_send(&[send(1, &[])]).expect("a send");
@@ -194,7 +194,7 @@ fn a_program_that_polls_nothing_learns_by_asking_that_the_peer_is_gone() {
 }
 
 #[test]
-fn reset_purges_what_was_completed_and_not_polled_and_nothing_else() {
+fn a_reset_purges_only_unpolled_completions_of_its_queue_pair() {
     let host = Host::new();
     let (one, other) = host.pair();
     let (three, four) = host.pair();
@@ -213,7 +213,7 @@ fn reset_purges_what_was_completed_and_not_polled_and_nothing_else() {
 }
 
 #[test]
-fn a_queue_pair_is_as_good_as_new_after_reset() {
+fn a_queue_pair_works_again_after_a_reset() {
     let host = Host::new();
     let (one, other) = host.pair();
     for round in 0..3 {
@@ -234,7 +234,7 @@ fn a_queue_pair_is_as_good_as_new_after_reset() {
 }
 
 #[test]
-fn a_destroyed_queue_pair_is_reported_no_more() {
+fn a_destroyed_queue_pair_reports_no_completions() {
     let host = Host::new();
     let (one, other) = host.pair();
     other.post_receive(&[receive(1, &[])]).expect("a receive");
@@ -249,7 +249,7 @@ fn a_destroyed_queue_pair_is_reported_no_more() {
 }
 
 #[test]
-fn a_datagram_that_fails_stops_those_after_it_and_no_receive() {
+fn a_failed_datagram_stops_later_sends_but_no_receives() {
     let host = Host::new();
     let one = host.queue_pair(QueuePairType::Datagram);
     for state in [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend]
@@ -275,7 +275,7 @@ fn a_datagram_that_fails_stops_those_after_it_and_no_receive() {
 }
 
 #[test]
-fn a_send_that_a_wire_cannot_even_take_fails_in_its_turn() {
+fn a_send_that_the_wire_refuses_fails_in_order() {
     let host = Host::new();
     let one = host.queue_pair(QueuePairType::Datagram);
     for state in [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend]
@@ -294,7 +294,7 @@ fn a_send_that_a_wire_cannot_even_take_fails_in_its_turn() {
 }
 
 #[test]
-fn a_peer_that_breaks_rules_is_reported_as_an_event_and_the_rest_is_flushed() {
+fn a_protocol_violation_of_the_peer_raises_an_event_and_flushes_all_work() {
     let host = Host::new();
     let (one, _other) = held(&host);
     one.post_send(&[send(1, &[])]).expect("a send");
@@ -307,7 +307,7 @@ fn a_peer_that_breaks_rules_is_reported_as_an_event_and_the_rest_is_flushed() {
 }
 
 #[test]
-fn threads_that_post_poll_and_end_lose_no_work_and_report_none_twice() {
+fn concurrent_posting_polling_and_ending_reports_each_work_request_once() {
     for _ in 0..50 {
         let host = Host::new();
         let (one, _other) = host.pair();
@@ -328,7 +328,7 @@ fn threads_that_post_poll_and_end_lose_no_work_and_report_none_twice() {
 }
 
 #[test]
-fn windows_and_regions_need_only_the_rights_that_were_asked_for() {
+fn windows_and_regions_need_only_the_requested_rights() {
     let host = Host::new();
     let address = host.buffer.address();
     let plain = host.domain.register(address as usize, 8, address, AccessFlags::default());
@@ -342,7 +342,7 @@ fn windows_and_regions_need_only_the_rights_that_were_asked_for() {
 }
 
 #[test]
-fn datagrams_that_overtake_each_other_are_reported_in_the_order_of_posting() {
+fn reordered_datagrams_complete_in_posting_order() {
     let host = Host::new();
     let init = QueuePairInit { signals_all: false, ..host.init(QueuePairType::Datagram) };
     let one = host.domain.create_queue_pair(&init).expect("a queue pair");
@@ -374,7 +374,7 @@ fn datagrams_that_overtake_each_other_are_reported_in_the_order_of_posting() {
 }
 
 #[test]
-fn a_peer_that_asks_for_what_it_may_not_have_is_reported_as_an_event() {
+fn a_denied_access_of_the_peer_raises_an_event() {
     let host = Host::new();
     let (one, _other) = host.pair();
     host.device.end(&one, 0, Ending::AccessRefused, OperationError::Flushed);

@@ -14,7 +14,7 @@ pub(crate) fn is_readable(context: &Context) -> bool {
 }
 
 #[test]
-fn every_context_learns_what_happens_to_the_port_and_the_device() {
+fn every_context_gets_the_events_of_the_port_and_the_device() {
     let host = Host::new();
     let second = Device::new(host.device.clone()).open().expect("a context");
     let registry = host.device.registry();
@@ -31,7 +31,7 @@ fn every_context_learns_what_happens_to_the_port_and_the_device() {
 }
 
 #[test]
-fn an_event_names_its_object_by_the_cookie_of_the_surface() {
+fn an_event_carries_the_user_value_of_its_object() {
     let host = Host::new();
     let (one, _other) = host.pair();
     one.user.store(77, std::sync::atomic::Ordering::SeqCst);
@@ -42,7 +42,7 @@ fn an_event_names_its_object_by_the_cookie_of_the_surface() {
 }
 
 #[test]
-fn a_queue_pair_is_destroyed_when_its_event_is_acknowledged_and_takes_others_with_it() {
+fn destroying_a_queue_pair_waits_for_its_taken_event_and_drops_the_others() {
     let host = Host::new();
     let (one, other) = host.pair();
     for queue_pair in [&one, &other] {
@@ -61,7 +61,7 @@ fn a_queue_pair_is_destroyed_when_its_event_is_acknowledged_and_takes_others_wit
 }
 
 #[test]
-fn a_channel_that_does_not_block_returns_that_nothing_has_happened() {
+fn a_nonblocking_context_reports_that_no_event_is_pending() {
     let host = Host::new();
     let flag = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
     nix::fcntl::fcntl(host.context.event_descriptor(), flag).expect("a flag");

@@ -204,7 +204,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn what_was_posted_is_reported_once_in_order_and_truly(steps in steps()) {
+    fn posted_work_is_reported_once_in_order_with_its_result(steps in steps()) {
         let mut model = Model::new();
         for step in steps {
             model.step(step);
@@ -227,7 +227,7 @@ fn poll_until(host: &Host, count: &AtomicU64, wanted: u64) -> Vec<(u64, Completi
 }
 
 #[test]
-fn threads_that_post_and_poll_at_once_get_each_completion_once() {
+fn concurrent_posting_and_polling_yields_each_completion_once() {
     const EACH: u64 = 300;
     let host = Host::new();
     let (one, other) = host.pair();
@@ -284,7 +284,7 @@ fn datagram_steps() -> impl Strategy<Value = Vec<DatagramStep>> {
 
 proptest! {
     #[test]
-    fn datagrams_that_leave_in_any_order_are_reported_in_that_of_posting(steps in datagram_steps()) {
+    fn datagrams_sent_in_any_order_complete_in_posting_order(steps in datagram_steps()) {
         let host = Host::new();
         let one = host.queue_pair(QueuePairType::Datagram);
         for state in

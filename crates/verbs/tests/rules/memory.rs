@@ -40,7 +40,7 @@ fn binding<'a>(host: &Host, region: &'a MemoryRegion, key: Option<u32>) -> Windo
 }
 
 #[test]
-fn memory_that_is_not_there_is_a_bad_address() {
+fn registering_unmapped_memory_returns_bad_address() {
     let host = Host::new();
     let register = |address, length| host.domain.register(address, length, 0, AccessFlags(1));
     let bad = register(4096, 4096);
@@ -52,7 +52,7 @@ fn memory_that_is_not_there_is_a_bad_address() {
 }
 
 #[test]
-fn peers_name_a_region_by_the_address_that_the_program_chose() {
+fn peers_address_a_region_by_the_chosen_start() {
     let host = Host::new();
     let (one, _other) = host.pair();
     let address = host.buffer.address() as usize + 3;
@@ -68,7 +68,7 @@ fn peers_name_a_region_by_the_address_that_the_program_chose() {
 }
 
 #[test]
-fn a_region_keeps_its_key_and_has_other_rights_and_memory_when_it_is_registered_again() {
+fn reregistering_a_region_keeps_its_key_and_changes_rights_and_memory() {
     let host = Host::new();
     let (one, _other) = host.pair();
     let address = host.buffer.address();
@@ -96,7 +96,7 @@ fn a_region_keeps_its_key_and_has_other_rights_and_memory_when_it_is_registered_
 }
 
 #[test]
-fn a_window_of_type_1_opens_a_part_under_its_own_key_for_every_queue_pair() {
+fn a_type_1_window_opens_a_range_under_its_own_key_for_every_queue_pair() {
     let host = Host::new();
     let (one, other) = host.pair();
     let (three, _four) = host.pair();
@@ -118,7 +118,7 @@ fn a_window_of_type_1_opens_a_part_under_its_own_key_for_every_queue_pair() {
 }
 
 #[test]
-fn a_window_opens_no_more_than_it_was_bound_to() {
+fn a_window_grants_no_access_beyond_its_binding() {
     let host = Host::new();
     let (one, other) = host.pair();
     let window = host.domain.allocate_window(WindowType::One).expect("a window");
@@ -128,7 +128,7 @@ fn a_window_opens_no_more_than_it_was_bound_to() {
 }
 
 #[test]
-fn a_window_of_type_2_is_that_of_the_queue_pair_on_which_it_was_bound() {
+fn a_type_2_window_belongs_to_the_queue_pair_that_bound_it() {
     let host = Host::new();
     let (one, other) = host.pair();
     let (three, _four) = host.pair();
@@ -150,7 +150,7 @@ fn a_window_of_type_2_is_that_of_the_queue_pair_on_which_it_was_bound() {
 }
 
 #[test]
-fn this_side_ends_a_window_by_its_key() {
+fn a_local_invalidate_ends_a_window_by_its_key() {
     let host = Host::new();
     let (_one, other) = host.pair();
     let window = host.domain.allocate_window(WindowType::Two).expect("a window");

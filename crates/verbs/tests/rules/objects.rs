@@ -25,7 +25,7 @@ fn is_full<T>(result: &Result<T, Error>) -> bool {
 }
 
 #[test]
-fn nothing_is_destroyed_while_something_stands_on_it() {
+fn an_object_in_use_cannot_be_destroyed() {
     let host = Host::new();
     let channel = host.context.create_channel().expect("a channel");
     let queue = host.context.create_completion_queue(8, Some(&channel)).expect("a queue");
@@ -59,7 +59,7 @@ fn nothing_is_destroyed_while_something_stands_on_it() {
 }
 
 #[test]
-fn what_was_destroyed_is_neither_destroyed_again_nor_used() {
+fn a_destroyed_object_can_be_neither_destroyed_again_nor_used() {
     let host = Host::new();
     let queue = host.context.create_completion_queue(8, None).expect("a queue");
     assert_eq!(queue.destroy(), Ok(()));
@@ -77,7 +77,7 @@ fn what_was_destroyed_is_neither_destroyed_again_nor_used() {
 }
 
 #[test]
-fn there_are_as_many_objects_as_the_device_has_and_those_that_go_make_room() {
+fn objects_are_limited_by_the_device_and_destroyed_ones_make_room() {
     let device = Loopback::with(|attributes| {
         attributes.domains_max = 2;
         attributes.windows_max = 1;
@@ -166,7 +166,7 @@ fn an_address_handle_needs_a_gid_at_both_ends() {
 }
 
 #[test]
-fn the_way_back_is_read_from_the_route_of_a_datagram() {
+fn the_return_address_is_read_from_the_route_header_of_a_datagram() {
     let host = Host::new();
     let mut header = [0; 40];
     header[20] = 0x45;
@@ -183,7 +183,7 @@ fn the_way_back_is_read_from_the_route_of_a_datagram() {
 }
 
 #[test]
-fn in_a_forked_child_every_call_says_that_there_is_no_device() {
+fn every_call_in_a_forked_child_reports_a_missing_device() {
     let host = Host::new();
     let (one, _other) = host.pair();
     let channel = host.context.create_channel().expect("a channel");

@@ -11,7 +11,7 @@ use crate::{Host, attributes, go, mask_of, modify, receive, results, send, unsig
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
 
 #[test]
-fn a_message_goes_from_the_pieces_of_a_send_to_those_of_a_receive() {
+fn a_message_is_gathered_from_send_sges_and_scattered_to_receive_sges() {
     let host = Host::new();
     let (one, other) = host.pair();
     host.buffer.write(0, b"hello, world");
@@ -67,7 +67,7 @@ fn every_kind_of_work_has_its_completion() {
 }
 
 #[test]
-fn sends_are_posted_from_rts_on_and_receives_from_init_on() {
+fn sends_need_rts_and_receives_need_init() {
     let host = Host::new();
     let (one, other) =
         (host.queue_pair(QueuePairType::Reliable), host.queue_pair(QueuePairType::Reliable));
@@ -85,7 +85,7 @@ fn sends_are_posted_from_rts_on_and_receives_from_init_on() {
 }
 
 #[test]
-fn a_full_queue_refuses_the_first_that_does_not_fit_and_takes_those_before() {
+fn a_full_queue_accepts_a_list_up_to_the_first_request_that_does_not_fit() {
     let host = Host::new();
     let (one, other) = host.pair();
     let all: Vec<_> = (0..6).map(|id| send(id, &[])).collect();
@@ -99,7 +99,7 @@ fn a_full_queue_refuses_the_first_that_does_not_fit_and_takes_those_before() {
 }
 
 #[test]
-fn work_without_a_signal_is_complete_when_later_work_is_reported() {
+fn unsignalled_work_is_complete_when_later_work_is_reported() {
     let host = Host::new();
     let (one, other) = host.pair();
     let pieces = [];
@@ -134,7 +134,7 @@ fn inline(bytes: &[u8]) -> SendRequest<'_> {
 }
 
 #[test]
-fn inline_bytes_are_those_of_the_time_of_posting_and_not_more_than_there_is_room_for() {
+fn inline_bytes_are_copied_when_posted_and_limited_by_the_queue() {
     let host = Host::new();
     let (one, other) = host.pair();
     assert_eq!(one.limits().inline, 256);
@@ -152,7 +152,7 @@ fn inline_bytes_are_those_of_the_time_of_posting_and_not_more_than_there_is_room
 }
 
 #[test]
-fn more_pieces_than_a_queue_was_made_for_are_refused() {
+fn more_sges_than_a_queue_was_created_for_are_refused() {
     let host = Host::new();
     let (one, other) = host.pair();
     let pieces = [host.piece(0, 1); 3];
@@ -161,7 +161,7 @@ fn more_pieces_than_a_queue_was_made_for_are_refused() {
 }
 
 #[test]
-fn what_a_service_does_not_carry_is_refused_when_it_is_posted() {
+fn an_operation_unsupported_by_the_transport_is_refused_when_posted() {
     let host = Host::new();
     let (address, key) = (host.buffer.address(), host.region.key());
     let sink = [host.piece(0, 8)];
@@ -205,7 +205,7 @@ fn the_result_of_an_atomic_has_eight_bytes() {
 }
 
 #[test]
-fn a_datagram_comes_with_its_sender_and_room_for_its_route() {
+fn a_datagram_arrives_with_its_sender_after_room_for_a_route_header() {
     let host = Host::new();
     let (one, other) =
         (host.queue_pair(QueuePairType::Datagram), host.queue_pair(QueuePairType::Datagram));
@@ -232,7 +232,7 @@ fn a_datagram_comes_with_its_sender_and_room_for_its_route() {
 }
 
 #[test]
-fn what_was_added_and_not_posted_never_was() {
+fn work_added_but_not_posted_is_discarded() {
     let host = Host::new();
     let (one, other) = host.pair();
     let mut posting = one.begin_sends().expect("its turn");
@@ -248,7 +248,7 @@ fn what_was_added_and_not_posted_never_was() {
 }
 
 #[test]
-fn a_queue_pair_of_no_room_takes_no_work() {
+fn a_queue_pair_of_size_zero_refuses_all_work() {
     let host = Host::new();
     let limits = QueuePairLimits::default();
     let init = QueuePairInit { limits, ..host.init(QueuePairType::Reliable) };

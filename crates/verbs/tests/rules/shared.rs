@@ -13,7 +13,7 @@ use crate::{Host, go, receive, results};
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
 
 #[test]
-fn a_message_completes_the_receive_that_it_took_for_its_own_queue_pair() {
+fn a_message_completes_its_shared_receive_at_its_own_queue_pair() {
     let host = Host::new();
     let shared = host.domain.create_shared_queue(4, 2).expect("a queue");
     let queue = Some(Arc::clone(&shared));
@@ -57,7 +57,7 @@ fn a_receive_makes_room_when_its_completion_is_polled_or_purged() {
 }
 
 #[test]
-fn receives_are_posted_to_the_shared_queue_alone() {
+fn receives_are_posted_only_to_the_shared_queue() {
     let host = Host::new();
     let shared = host.domain.create_shared_queue(4, 1).expect("a queue");
     let queue = Some(Arc::clone(&shared));
@@ -78,7 +78,7 @@ fn receives_are_posted_to_the_shared_queue_alone() {
 }
 
 #[test]
-fn a_queue_reports_once_that_fewer_receives_are_left_than_was_wanted() {
+fn a_queue_reports_once_that_receives_fell_below_the_limit() {
     let host = Host::new();
     let shared = host.domain.create_shared_queue(4, 1).expect("a queue");
     shared.post(&[receive(1, &[]), receive(2, &[])]).expect("receives");
@@ -102,7 +102,7 @@ fn a_queue_reports_once_that_fewer_receives_are_left_than_was_wanted() {
 }
 
 #[test]
-fn a_queue_pair_in_err_reports_that_it_takes_no_more() {
+fn a_queue_pair_in_err_reports_that_it_consumes_no_more_receives() {
     let host = Host::new();
     let shared = host.domain.create_shared_queue(4, 1).expect("a queue");
     shared.post(&[receive(1, &[])]).expect("a receive");

@@ -20,7 +20,7 @@ fn is_refused(result: &Result<(), Error>) -> bool {
 }
 
 #[test]
-fn programs_get_to_rts_with_the_masks_that_they_use() {
+fn the_masks_that_programs_use_lead_to_rts() {
     for service in SERVICES {
         let host = Host::new();
         let (one, other) = (host.queue_pair(service), host.queue_pair(service));
@@ -41,7 +41,7 @@ fn programs_get_to_rts_with_the_masks_that_they_use() {
 }
 
 #[test]
-fn each_attribute_that_a_transition_needs_is_missed_and_none_changes_anything() {
+fn each_missing_attribute_fails_a_transition_without_a_change() {
     for service in SERVICES {
         let host = Host::new();
         let (one, other) = (host.queue_pair(service), host.queue_pair(service));
@@ -66,7 +66,7 @@ fn each_attribute_that_a_transition_needs_is_missed_and_none_changes_anything() 
 }
 
 #[test]
-fn there_are_no_transitions_but_those_of_the_table() {
+fn only_the_transitions_of_the_table_are_possible() {
     use QueuePairState::{
         Error as Failed, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrained,
     };
@@ -168,7 +168,7 @@ fn values_beyond_the_device_are_refused() {
 }
 
 #[test]
-fn what_was_set_is_returned() {
+fn a_query_returns_the_attributes_that_were_set() {
     let host = Host::new();
     let (one, other) = host.pair();
     let query = one.query().expect("what it is like");
@@ -180,7 +180,7 @@ fn what_was_set_is_returned() {
 }
 
 #[test]
-fn a_queue_pair_that_drains_reports_when_nothing_is_in_flight() {
+fn a_draining_queue_pair_reports_when_nothing_is_in_flight() {
     let host = Host::new();
     let (one, _other) = host.pair();
     host.device.holds.store(true, Ordering::SeqCst);
@@ -231,7 +231,7 @@ fn a_peer_that_sends_before_rts_raises_an_event_once() {
 }
 
 #[test]
-fn a_queue_pair_may_be_its_own_peer() {
+fn a_queue_pair_can_be_its_own_peer() {
     let host = Host::new();
     let one = host.queue_pair(QueuePairType::Reliable);
     go(&one, QueuePairState::Init, one.number());
@@ -244,7 +244,7 @@ fn a_queue_pair_may_be_its_own_peer() {
 }
 
 #[test]
-fn a_queue_pair_in_a_group_is_in_use() {
+fn a_queue_pair_in_a_multicast_group_is_in_use() {
     let host = Host::new();
     let one = host.queue_pair(QueuePairType::Datagram);
     let group = Gid::of("224.1.2.3".parse().expect("an address"));

@@ -87,7 +87,7 @@ fn the_first_completion_beyond_the_depth_fails_the_queue_and_all_its_queue_pairs
 }
 
 #[test]
-fn completions_that_are_polled_make_room() {
+fn polled_completions_make_room() {
     let host = host(Strictness::Strict);
     let (queue, one, other) = pair(&host, 1);
     for id in 0..9 {
@@ -102,7 +102,7 @@ fn completions_that_are_polled_make_room() {
 }
 
 #[test]
-fn work_without_a_signal_takes_no_place() {
+fn unsignalled_work_takes_no_completion_slot() {
     let host = host(Strictness::Strict);
     let (queue, one, other) = pair(&host, 1);
     for _ in 0..3 {
@@ -115,7 +115,7 @@ fn work_without_a_signal_takes_no_place() {
 }
 
 #[test]
-fn work_that_is_flushed_takes_places_as_work_that_is_done_does() {
+fn flushed_work_takes_completion_slots_like_successful_work() {
     for strictness in BOTH {
         let host = host(strictness);
         let (queue, one, _other) = pair(&host, 3);
@@ -136,7 +136,7 @@ fn work_that_is_flushed_takes_places_as_work_that_is_done_does() {
 }
 
 #[test]
-fn as_many_inline_bytes_are_taken_as_were_asked_for() {
+fn exactly_the_requested_inline_bytes_are_accepted() {
     for strictness in BOTH {
         let host = host(strictness);
         let mut init = host.init(QueuePairType::Reliable);
@@ -155,7 +155,7 @@ fn as_many_inline_bytes_are_taken_as_were_asked_for() {
 }
 
 #[test]
-fn datagrams_without_a_signal_hold_their_places_until_one_with_a_signal_is_polled() {
+fn unsignalled_datagrams_hold_their_slots_until_a_signalled_one_is_polled() {
     for strictness in BOTH {
         let host = host(strictness);
         let one = host.queue_pair(QueuePairType::Datagram);

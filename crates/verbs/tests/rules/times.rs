@@ -15,7 +15,7 @@ fn clock() -> u64 {
 }
 
 #[test]
-fn completions_report_when_they_came_and_flushed_work_when_it_is_polled() {
+fn completions_report_their_arrival_time_and_flushed_work_its_polling_time() {
     let host = Host::new();
     let queue = host.context.create_stamped_completion_queue(8, None, clock).expect("a queue");
     let send_queue = Arc::clone(&queue);

@@ -87,7 +87,7 @@ const SLEEP: SleepCost = SleepCost { total_ns: 10_000, spent_ns: 4_000 };
 const AT_1_GB: u64 = 12_300;
 
 #[test]
-fn a_stream_at_1_gb_is_taken_at_intervals_on_every_host() {
+fn a_stream_at_1_gb_is_polled_at_intervals_on_every_host() {
     for costs in hosts() {
         let [with, without] =
             [true, false].map(|moderates| receive(costs, AT_1_GB, 700, 0, moderates));
@@ -100,7 +100,7 @@ fn a_stream_at_1_gb_is_taken_at_intervals_on_every_host() {
 }
 
 #[test]
-fn messages_come_later_by_a_quarter_at_most_and_by_less_than_100_us() {
+fn intervals_delay_messages_by_at_most_a_quarter_and_less_than_100_us() {
     for costs in hosts() {
         for frames in [1, 2, 11, 44, 700] {
             for pause_ns in [0, 50_000, 2_000_000] {
@@ -118,7 +118,7 @@ fn messages_come_later_by_a_quarter_at_most_and_by_less_than_100_us() {
 }
 
 #[test]
-fn an_interval_leaves_no_more_frames_than_a_sender_can_do_without() {
+fn an_interval_delays_no_more_frames_than_the_sender_tolerates() {
     for costs in hosts() {
         for gap_ns in [400, 1_230, 4_000, AT_1_GB, 123_000] {
             let mut moderation = Moderation::default();
@@ -139,7 +139,7 @@ fn an_interval_leaves_no_more_frames_than_a_sender_can_do_without() {
 }
 
 #[test]
-fn questions_and_answers_are_never_left_waiting() {
+fn requests_and_answers_are_never_delayed_by_an_interval() {
     let mut moderation = Moderation::default();
     for turn in 1..1_000 {
         let now = Instant(turn * 16_000);
@@ -149,7 +149,7 @@ fn questions_and_answers_are_never_left_waiting() {
 }
 
 #[test]
-fn in_place_of_a_spin_a_message_comes_later_by_a_quarter_with_the_wake_up() {
+fn an_interval_instead_of_a_spin_delays_messages_by_a_quarter_including_the_wake_up() {
     for costs in hosts() {
         let mut moderation = Moderation::default();
         for index in 0..700 {
@@ -169,7 +169,7 @@ fn in_place_of_a_spin_a_message_comes_later_by_a_quarter_with_the_wake_up() {
 }
 
 #[test]
-fn an_application_that_acts_is_served_at_once() {
+fn an_active_application_is_served_at_once() {
     let mut moderation = Moderation::default();
     for index in 0..100 {
         moderation.on_frames(Instant(index * AT_1_GB), 1, 0, 10_000);
@@ -180,7 +180,7 @@ fn an_application_that_acts_is_served_at_once() {
 }
 
 #[test]
-fn a_stream_ends_with_an_interval_in_which_nothing_comes_and_with_a_pause() {
+fn an_empty_interval_or_a_pause_ends_a_stream() {
     let mut moderation = Moderation::default();
     for index in 0..100 {
         moderation.on_frames(Instant(index * AT_1_GB), 1, 0, 10_000);
@@ -197,7 +197,7 @@ fn a_stream_ends_with_an_interval_in_which_nothing_comes_and_with_a_pause() {
 /// If the clock has a low resolution, an interval of 56 µs may end 4 ms too late. If the thread
 /// still used intervals all the time, it would receive a stream in batches that are 4 ms apart.
 #[test]
-fn where_timers_are_late_intervals_are_tried_for_2_percent_of_the_time() {
+fn intervals_are_tried_for_2_percent_of_the_time_with_late_timers() {
     let mut moderation = Moderation::default();
     let run = |moderation: &mut Moderation, from: u64, late_ns: u64| {
         let (mut now, mut slept_ns) = (Instant(from), 0);
@@ -223,7 +223,7 @@ proptest! {
     /// A peer chooses how many frames arrive and when. For every choice, the interval stays within
     /// its bounds.
     #[test]
-    fn whatever_comes_an_interval_stays_within_its_bounds(
+    fn an_interval_stays_within_its_bounds_whatever_arrives(
         events in vec((0_u8..4, 0_u64..200_000_000, 0_u64..=u64::from(u32::MAX), any::<bool>()), 0..100),
         spent_ns in 0_u64..500_000,
         latency_ns in 0_u64..500_000,

@@ -117,7 +117,7 @@ fn suits(rule: &mut impl Rule, costs: Costs) -> bool {
 }
 
 #[test]
-fn peers_that_ask_at_once_find_the_thread_awake_and_rare_ones_cost_nothing_on_every_host() {
+fn a_thread_spins_for_frequent_requests_and_sleeps_for_rare_ones_on_every_host() {
     for costs in hosts() {
         assert!(suits(&mut on(costs), costs), "{costs:?}");
     }
@@ -180,7 +180,7 @@ fn fixed_times_are_kept() {
 }
 
 #[test]
-fn a_peer_that_begins_to_ask_at_once_is_believed_soon() {
+fn the_policy_soon_adapts_to_a_peer_that_begins_to_send_requests_at_once() {
     for costs in hosts() {
         let mut policy = on(costs);
         serve(&mut policy, costs, std::iter::repeat_n(100 * costs.wake_up, 1000));
@@ -192,7 +192,7 @@ fn a_peer_that_begins_to_ask_at_once_is_believed_soon() {
 /// One request in a hundred is late, because the peer runs other work. The thread must still be
 /// awake when almost any other request arrives.
 #[test]
-fn pauses_of_a_peer_do_not_undo_what_was_learned() {
+fn pauses_of_a_peer_do_not_reset_the_policy() {
     for costs in hosts() {
         let mut policy = on(costs);
         let gaps = (0..10_000).map(|n| {
@@ -207,7 +207,7 @@ fn pauses_of_a_peer_do_not_undo_what_was_learned() {
 /// One request in fifty arrives slightly later than the others. To sleep for such a request would
 /// cost more than to spin.
 #[test]
-fn questions_that_are_rarely_a_little_late_find_the_thread_awake() {
+fn a_thread_spins_for_requests_that_are_rarely_slightly_late() {
     for costs in hosts() {
         let mut policy = on(costs);
         let gaps =
@@ -220,7 +220,7 @@ fn questions_that_are_rarely_a_little_late_find_the_thread_awake() {
 /// Checks the competitive bound: for all gaps, the policy spends at most twice the least possible
 /// cost, plus a few per cent while it learns. The gaps are pseudo-random, in five ranges.
 #[test]
-fn spinning_and_sleeping_cost_at_most_twice_what_they_had_to() {
+fn spinning_and_sleeping_cost_at_most_twice_the_minimum() {
     for costs in hosts() {
         for (scale, seed) in [1, 2, 4, 8, 16].into_iter().flat_map(|s| [(s, 3), (s, 11), (s, 27)]) {
             let mut policy = on(costs);
@@ -258,7 +258,7 @@ fn a_thread_does_not_spin_on_the_processor_that_its_peer_needs() {
 /// From time to time, another program takes a time slice while the thread spins. Without spinning,
 /// the thread would have lost the slice too.
 #[test]
-fn a_thread_that_loses_its_processor_once_goes_on_spinning() {
+fn a_thread_that_loses_its_processor_once_continues_to_spin() {
     for costs in hosts() {
         let mut policy = on(costs);
         serve(&mut policy, costs, std::iter::repeat_n(costs.again, 100));
@@ -272,7 +272,7 @@ fn a_thread_that_loses_its_processor_once_goes_on_spinning() {
 }
 
 #[test]
-fn an_idle_endpoint_takes_no_processor() {
+fn an_idle_endpoint_uses_no_processor_time() {
     for costs in hosts() {
         assert_eq!(on(costs).while_waiting(costs.sleep()), Outcome::SleepUntilEvent);
     }
@@ -281,7 +281,7 @@ fn an_idle_endpoint_takes_no_processor() {
 /// In half of the wake-ups, the thread had to wait for a processor. These waits must not increase
 /// the measured cost of a sleep.
 #[test]
-fn wake_ups_that_others_delayed_do_not_count() {
+fn wake_ups_delayed_by_other_threads_do_not_count() {
     let mut policy = WaitPolicy::new(Spinning::Learned, 1);
     for late_ns in [30_000, 3_000_000, 32_000, 8_000_000, 29_000, 31_000, 3_000_000, 4_000_000] {
         policy.on_wake_up(WakeUp { late_ns, spent_ns: 5_000 });
@@ -308,7 +308,7 @@ fn frames_that_wake_a_thread_count_more_than_timers() {
 }
 
 #[test]
-fn wake_ups_that_all_waited_for_a_processor_do_not_make_threads_spin_for_slices() {
+fn wake_ups_that_all_waited_for_a_processor_do_not_extend_spinning_to_slices() {
     let mut policy = WaitPolicy::new(Spinning::Learned, 1);
     for _ in 0..WAKE_UPS {
         policy.on_wake_up(WakeUp { late_ns: 6_000_000, spent_ns: 5_000 });
@@ -395,7 +395,7 @@ fn polled_beside_neighbours(costs: Costs, policies: Option<[WaitPolicy; 2]>) -> 
 /// sleeps while its peer is descheduled, it keeps its slice for the moment when the peer runs
 /// again.
 #[test]
-fn polling_hosts_beside_neighbours_lose_their_share_of_time_and_nothing_else() {
+fn polling_hosts_beside_busy_neighbours_lose_only_their_share_of_time() {
     for costs in hosts() {
         let without = polled_beside_neighbours(costs, None);
         let with = polled_beside_neighbours(costs, Some([polling_on(costs), polling_on(costs)]));
@@ -447,7 +447,7 @@ fn a_polling_thread_spins_for_answers_that_take_as_long_as_a_sleep() {
 /// A program has more ranks than there are processors, and the peer needs the processor on which
 /// this thread spins. So the answer arrives only after this thread has gone to sleep.
 #[test]
-fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
+fn a_polling_thread_rarely_spins_on_the_processor_that_its_peer_needs() {
     for costs in hosts() {
         let mut policy = polling_on(costs);
         let (mut spun, waits) = (0, 10_000);
@@ -464,7 +464,7 @@ fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
 /// thread of another class on the same processor. So a real-time thread that polls must sleep now
 /// and then.
 #[test]
-fn a_real_time_thread_that_polls_leaves_some_of_its_processor_and_answers_are_hardly_later() {
+fn a_polling_real_time_thread_yields_processor_time_and_hardly_delays_answers() {
     for costs in hosts() {
         let policy = polling_on(costs);
         let (spins_for_ns, sleeps_for_ns) =
@@ -616,7 +616,7 @@ mod beside {
     }
 
     #[test]
-    fn an_application_that_left_the_links_some_turns_ago_is_served_at_the_next_look() {
+    fn an_application_that_left_the_links_earlier_is_served_at_the_next_poll() {
         for costs in hosts() {
             let mut policy = on(costs);
             beside_poller(&mut policy, costs, 1, 100_000_000);
@@ -626,7 +626,7 @@ mod beside {
     }
 
     #[test]
-    fn an_application_that_polls_again_after_a_pause_is_not_taken_for_one_that_waits_in_memory() {
+    fn an_application_that_polls_again_after_a_pause_does_not_count_as_waiting_in_memory() {
         for costs in hosts() {
             let mut policy = on(costs);
             for _ in 0..1000 {
@@ -642,7 +642,7 @@ mod beside {
     }
 
     #[test]
-    fn an_application_that_waits_in_memory_is_soon_served_as_fast_as_the_thread_wakes_up() {
+    fn an_application_that_waits_in_memory_is_soon_served_at_wake_up_speed() {
         for costs in hosts() {
             let mut policy = on(costs);
             beside_poller(&mut policy, costs, 1, 100_000_000);
@@ -689,7 +689,7 @@ mod beside {
     }
 
     #[test]
-    fn where_processors_are_short_peers_do_not_wait_for_an_application_that_lost_its_processor() {
+    fn with_scarce_processors_peers_do_not_wait_for_a_descheduled_application() {
         for costs in hosts() {
             let mut policy = on(costs);
             policy.on_descheduled(Instant(1), 3_000_000);
@@ -702,7 +702,7 @@ mod beside {
     /// Ranks share a processor and yield between two polls. So each rank polls again only after the
     /// turns of the other ranks.
     #[test]
-    fn where_processors_are_short_an_application_that_lets_others_run_is_left_alone() {
+    fn with_scarce_processors_a_yielding_application_is_left_alone() {
         for (costs, turns) in
             hosts().into_iter().flat_map(|costs| [1, 3, 6, 12].map(|turns| (costs, turns)))
         {

@@ -6,7 +6,7 @@
 //!
 //! In this model, a ring allocates its slots one by one, and the first ring has one slot. With
 //! `--cfg loom_mutation` in RUSTFLAGS, the filling thread checks without a fence whether the queue
-//! is armed. In that case, `a_thread_that_arms_and_finds_nothing_is_woken` must fail.
+//! is armed. In that case, `a_thread_that_arms_an_empty_queue_is_woken` must fail.
 
 use loom::sync::Arc;
 use loom::thread as modelled;
@@ -61,7 +61,7 @@ fn two_pollers_get_each_completion_once_across_rings() {
 }
 
 #[test]
-fn a_slot_is_used_again_only_when_its_completion_is_taken() {
+fn a_slot_is_reused_only_after_its_completion_is_taken() {
     check(3, || {
         let queue = Arc::new(CompletionQueue::new(1));
         let taker = {
@@ -78,7 +78,7 @@ fn a_slot_is_used_again_only_when_its_completion_is_taken() {
 }
 
 #[test]
-fn a_thread_that_arms_and_finds_nothing_is_woken() {
+fn a_thread_that_arms_an_empty_queue_is_woken() {
     check(3, || {
         let queue = Arc::new(CompletionQueue::with_events(2));
         let waiter = {

@@ -23,7 +23,7 @@ const fn numbered(context: u64) -> Completion {
 }
 
 #[test]
-fn one_endpoint_alone_takes_a_queue() {
+fn a_queue_belongs_to_one_endpoint() {
     let queue = CompletionQueue::new(1);
     assert!(!queue.is_foreign_to(7));
     assert!(queue.claim(7) && queue.claim(7) && !queue.claim(8));
@@ -31,7 +31,7 @@ fn one_endpoint_alone_takes_a_queue() {
 }
 
 #[test]
-fn a_promised_place_is_given_to_no_other() {
+fn a_reserved_slot_is_given_to_no_other() {
     let queue = CompletionQueue::new(2);
     assert!(queue.promise());
     assert_eq!(queue.offer(&NOTE), Push::Added);
@@ -44,7 +44,7 @@ fn a_promised_place_is_given_to_no_other() {
 }
 
 #[test]
-fn a_queue_with_a_depth_is_overrun_by_the_first_completion_beyond_it_and_not_by_others() {
+fn a_queue_is_overrun_by_the_first_completion_beyond_its_depth() {
     let queue = CompletionQueue::new(64).with_depth(2, |completion| completion.context > 0);
     let push = |context| queue.push(&numbered(context));
     assert_eq!([push(0), push(1), push(0), push(2), push(0)], [Push::Added; 5]);
@@ -61,7 +61,7 @@ fn a_queue_with_a_depth_is_overrun_by_the_first_completion_beyond_it_and_not_by_
 }
 
 #[test]
-fn completions_have_the_time_when_they_were_put_in() {
+fn completions_have_the_time_of_their_insertion() {
     static NOW_NS: AtomicU64 = AtomicU64::new(0);
     let queue = CompletionQueue::new(4).with_clock(|| NOW_NS.load(Relaxed));
     // The low bits of the time wrap around between the two completions.
@@ -79,7 +79,7 @@ fn completions_have_the_time_when_they_were_put_in() {
 }
 
 #[test]
-fn a_queue_of_a_million_takes_no_memory_before_it_holds_something() {
+fn a_queue_of_a_million_takes_no_memory_before_the_first_completion() {
     let queue = CompletionQueue::new(1 << 20);
     assert!(queue.bytes() <= 4 << 10, "{} bytes", queue.bytes());
     println!("figure: memory of a queue of a million: {}", queue.bytes());
@@ -88,7 +88,7 @@ fn a_queue_of_a_million_takes_no_memory_before_it_holds_something() {
 }
 
 #[test]
-fn a_queue_that_held_as_much_before_takes_no_more_memory() {
+fn a_queue_reuses_its_memory_for_the_same_number_of_completions() {
     let queue = CompletionQueue::new(1 << 16);
     let turn = |count: u64| {
         (0..count).for_each(|context| assert_eq!(queue.push(&numbered(context)), Push::Added));
@@ -103,7 +103,7 @@ fn a_queue_that_held_as_much_before_takes_no_more_memory() {
 }
 
 #[test]
-fn an_overrun_queue_gives_out_what_it_holds_and_takes_no_more() {
+fn an_overrun_queue_returns_its_completions_and_accepts_no_more() {
     let queue = CompletionQueue::new(2);
     assert_eq!(queue.push(&numbered(1)), Push::Added);
     assert_eq!(queue.push(&numbered(2)), Push::Added);
@@ -158,7 +158,7 @@ fn a_queue_has_solicited_completions_until_the_last_of_them_is_polled() {
 }
 
 #[test]
-fn to_wait_for_a_solicited_completion_does_not_undo_waiting_for_any() {
+fn arming_for_solicited_completions_keeps_an_arming_for_any() {
     let queue = CompletionQueue::with_events(8);
     assert!(queue.arm(Arm::Next) && queue.arm(Arm::Solicited));
     assert_eq!(queue.push(&NOTE), Push::Fired);
@@ -210,7 +210,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn a_queue_does_what_a_list_does(
+    fn a_queue_behaves_like_a_list(
         capacity in prop_oneof![1..8_usize, 1..3000_usize],
         steps in prop::collection::vec(step(), 1..60),
     ) {
@@ -287,7 +287,7 @@ proptest! {
 }
 
 #[test]
-fn no_queue_is_made_larger_than_the_limit() {
+fn a_queue_cannot_be_larger_than_the_limit() {
     let queue = CompletionQueue::new(usize::MAX);
     assert_eq!(queue.capacity(), COMPLETIONS_MAX);
     let wanted = COMPLETIONS_MAX + 1;

@@ -31,7 +31,7 @@ impl Count {
 }
 
 #[test]
-fn a_thread_that_is_to_wait_is_woken() {
+fn a_waiting_thread_is_woken() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
         let finishing = Arc::clone(&slot);
@@ -48,7 +48,7 @@ fn a_thread_that_is_to_wait_is_woken() {
 }
 
 #[test]
-fn a_task_that_changes_is_woken_as_it_is_last() {
+fn the_last_registered_waker_of_a_task_is_woken() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
         let finishing = Arc::clone(&slot);
@@ -70,7 +70,7 @@ fn a_task_that_changes_is_woken_as_it_is_last() {
 /// The thread that finishes the first operation is delayed. Before it continues, the handle is
 /// released, a second operation gets the slot, and another task waits for the second operation.
 #[test]
-fn a_task_of_the_next_life_is_not_lost() {
+fn a_task_of_the_next_operation_in_a_slot_is_woken() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
         let old = std::sync::Arc::new(Count::default());

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_struct_that_is_not_there_has_no_count() {
+    fn a_missing_struct_has_no_count() {
         assert_eq!(open(SOURCE, "Engine"), None);
         assert_eq!(open("struct Path;\nstruct B { pub a: u8 }\n", "Path"), None);
         assert_eq!(open("struct Path(u8);\nstruct B { pub a: u8 }\n", "Path"), None);

@@ -70,7 +70,7 @@ fn last() {}
     }
 
     #[test]
-    fn code_without_tests_has_none_of_them() {
+    fn code_without_tests_contains_no_test() {
         let code = code_without_tests(SOURCE);
         let words: Vec<&str> = code.split_whitespace().collect();
         assert_eq!(words.join(" "), "use a::A; const TEXT: &str = ; fn f() { g(); } fn last() {}");

@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Row] = &[
         "bad key at operation k of 100 in flight, two links, 5 % loss: k-1 succeed, one remote access error, rest flushed",
         Bound::AtLeast(1000.0, "seeds"),
         "bad keys in their order",
-        tests("engine", "--test=queue_pairs", "a_bad_key_fails_its_operation_and_none_before_it"),
+        tests("engine", "--test=queue_pairs", "a_bad_key_fails_its_operation_and_no_earlier_one"),
     ),
     Row {
         name: "message delivered, connection destroyed at once by the receiver: the sender's completions are successes",
@@ -85,7 +85,7 @@ pub(super) const ROWS: &[Row] = &[
         "a thread that polled and spins on memory, a processor free: 8 B writes seen, 99.9 %",
         Bound::AtMost(200.0, "us"),
         "writes seen by a thread that spins",
-        tests("runtime", "--test=spinning", "writes_are_seen_by_a_thread_that_spins"),
+        tests("runtime", "--test=spinning", "writes_are_seen_by_a_spinning_thread"),
     ),
     printed(
         "completion queue of a million entries: memory touched when made",

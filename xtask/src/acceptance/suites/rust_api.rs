@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
     counted(
         "links broken in rustdoc",
         "links broken in rustdoc",
-        "links_of_the_documentation_lead_somewhere",
+        "links_of_the_documentation_resolve",
     ),
     none_fails("examples and guides", "ethernot", "--test=examples"),
     none_fails(

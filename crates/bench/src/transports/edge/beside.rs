@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_differ_and_keep_to_their_range() {
+    fn pauses_differ_and_stay_within_their_range() {
         let mut pauses = Pauses(0);
         let mut all: Vec<u64> = (0..100).map(|_| pauses.next_ns()).collect();
         assert!(all.iter().all(|ns| (PAUSE_NS / 2..PAUSE_NS * 3 / 2).contains(ns)), "{all:?}");

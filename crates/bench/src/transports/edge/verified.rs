@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_checked_is_reported_in_order_where_frames_overtake_each_other() {
+    fn verified_messages_are_reported_in_order_when_frames_are_reordered() {
         let setup = Setup {
             test: Test::VerifiedStream,
             message_bytes: 4096,

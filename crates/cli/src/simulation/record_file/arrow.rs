@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn types_and_units_are_in_the_file() {
+    fn the_file_contains_types_and_units() {
         let (schema, batches) = written(&table(), 10);
         let types: Vec<_> = schema.fields().iter().map(|field| field.data_type().clone()).collect();
         assert_eq!(types, [DataType::Utf8, DataType::Int64, DataType::Float64, DataType::Float64]);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn records_in_batches_are_those_in_csv() {
+    fn batched_records_equal_those_in_csv() {
         let text = "[topology]\nhosts = 6\n[workload]\nkind = \"mesh\"\nbytes = 5000\n";
         let configuration = Configuration::parse("a.toml", text).unwrap();
         let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };

@@ -186,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_also_simulated() {
+    fn every_measured_point_is_also_simulated() {
         assert_eq!(as_measured().len(), MEASURED.len());
         assert!(as_measured().iter().all(|point| full().contains(point)));
     }
 
     #[test]
-    fn no_point_is_there_twice() {
+    fn no_point_is_repeated() {
         for points in [quick(), pairs(), full()] {
             let mut names: Vec<String> = points.iter().map(Point::to_string).collect();
             names.sort_unstable();

@@ -58,7 +58,7 @@ fn idle_hosts_that_poll_are_as_fast_as_hosts_without_a_scheduler() {
 }
 
 #[test]
-fn an_idle_application_that_sleeps_takes_little_of_its_processor_and_longer() {
+fn an_idle_sleeping_application_uses_little_processor_time_and_has_more_latency() {
     let spins = outcome(&trial(Exercise::PingPong, Mode::Waits, 8, 0), SPIN);
     let sleeps = outcome(&trial(Exercise::PingPong, Mode::Waits, 8, 0), SLEEP);
     let [spins_ns, sleeps_ns] = [&spins, &sleeps].map(|found| found.latency_ns(50).expect("some"));
@@ -74,7 +74,7 @@ fn an_idle_application_that_sleeps_takes_little_of_its_processor_and_longer() {
 /// it completes far fewer operations than its share of the processors permits. If the endpoint
 /// sleeps while no frames arrive, it completes most of these operations.
 #[test]
-fn beside_busy_threads_spinning_without_end_loses_more_than_a_share() {
+fn endless_spinning_beside_busy_threads_loses_more_than_its_share() {
     let left = share_left(PROCESSORS, 8);
     let ratio = |mode, rule| {
         let rate = |busy| {
@@ -92,7 +92,7 @@ fn beside_busy_threads_spinning_without_end_loses_more_than_a_share() {
 }
 
 #[test]
-fn a_thread_that_loses_its_processor_inside_keeps_the_other_out() {
+fn a_thread_descheduled_inside_the_engine_blocks_the_other_thread() {
     let alone = outcome(&trial(Exercise::TwoWay, Mode::Polls, 16 << 10, 0), SPIN);
     let crowded = outcome(&trial(Exercise::TwoWay, Mode::Polls, 16 << 10, 8), SPIN);
     assert!(crowded.kept_out > 100 + alone.kept_out, "{crowded:?}");
@@ -102,7 +102,7 @@ fn a_thread_that_loses_its_processor_inside_keeps_the_other_out() {
 }
 
 #[test]
-fn the_share_that_is_left_is_what_the_others_leave() {
+fn the_remaining_share_is_the_fair_share() {
     for (busy, fair) in [(0, 1.0), (1, 1.0), (2, 2.0 / 3.0), (4, 0.4), (8, 2.0 / 9.0)] {
         let share = share_left(PROCESSORS, busy);
         // The thread can get a little more than its fair share, because the busy threads sometimes
@@ -123,7 +123,7 @@ fn a_trial_repeats_itself() {
 /// that watches the links reads frames only at intervals. With the other, the thread reads each
 /// frame immediately.
 #[test]
-fn streams_over_slow_links_take_less_of_a_processor_at_intervals_on_every_host() {
+fn streams_over_slow_links_use_less_processor_time_with_intervals_on_every_host() {
     const LINKS: [LinkModel; 1] = [LinkModel { offloads: true, ..raw_link(1_000_000_000, 0) }];
     const SEEDS: u64 = 8;
     for quarters in scenarios::SPEEDS {

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_messages_are_granted_to_and_others_take_their_places() {
+    fn the_shortest_messages_get_grants_and_others_follow() {
         let mut receiver = receiver(CONFIGURATION);
         assert_eq!(granted(&mut receiver, 1, 0, 20), [(1, 4, 3)]);
         assert_eq!(granted(&mut receiver, 2, 0, 9), [(2, 4, 2)]);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_message_has_its_share() {
+    fn the_oldest_message_gets_its_share_of_grants() {
         let mut receiver =
             receiver(HomaConfiguration { overcommitment: 1, oldest_percent: 50, ..CONFIGURATION });
         assert_eq!(granted(&mut receiver, 1, 0, 90), [(1, 4, 3)]);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_what_was_granted_and_is_not_there() {
+    fn gaps_are_granted_frames_that_have_not_arrived() {
         let mut receiver = receiver(CONFIGURATION);
         for frame in [0, 2, 5, 6] {
             assert_eq!(receiver.take((1, 0), frame, 70, 5), Verdict::New);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_complete_are_known() {
+    fn late_frames_of_complete_messages_are_recognized() {
         let mut receiver = receiver(CONFIGURATION);
         assert_eq!(receiver.take((1, 1), 0, 1, 0), Verdict::Last);
         assert_eq!(receiver.take((1, 1), 0, 1, 0), Verdict::Late);

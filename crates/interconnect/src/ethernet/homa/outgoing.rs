@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_with_the_fewest_frames_left_goes_first() {
+    fn the_message_with_the_fewest_remaining_frames_is_sent_first() {
         let mut sender = Sender::default();
         for (to, frames) in [(1, 9), (2, 2), (3, 3), (4, 3)] {
             let class = u8::from(frames > 2);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_and_was_sent_is_retransmitted() {
+    fn sent_and_missing_frames_are_retransmitted() {
         let mut sender = Sender::default();
         sender.post((1, 0), Outgoing::new((0, 9, 1), (3, 0), 0));
         assert_eq!(departures(&mut sender).len(), 3);

@@ -227,7 +227,7 @@ mod tests {
     /// Columns: time in µs; event; rate and target in Mb/s after the event; α in 1/256. The
     /// comments give rates in Gb/s.
     #[test]
-    fn the_machine_does_what_the_paper_says() {
+    fn the_rate_machine_follows_the_paper() {
         use Step::{Notified, Sent};
         let steps = [
             // Before the first notification, timers and counter do not run, and frames leave at
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_apart_as_the_rate_says_and_not_at_that_of_the_line() {
+    fn frames_are_paced_at_the_rate_and_not_at_line_rate() {
         let mut rate = Rate::new(10 * GBPS);
         rate.on_sent(&CONFIGURATION, 1_000, 7);
         assert_eq!(rate.next_ps(), 7);

@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn go_back_n_takes_frames_in_order_only() {
+    fn go_back_n_accepts_only_frames_in_order() {
         use Verdict::{Discarded, Duplicate, New};
         let taken = taken(Recovery::GoBackN, &[0, 2, 1, 1, 2, 0]);
         assert_eq!(taken, (vec![New, Discarded, New, Duplicate, New, Duplicate], 3));
     }
 
     #[test]
-    fn selective_repeat_keeps_what_came_early() {
+    fn selective_repeat_keeps_early_frames() {
         use Verdict::{Duplicate, New};
         let taken = taken(Recovery::SelectiveRepeat, &[0, 3, 1, 3, 2, 1, 5]);
         assert_eq!(taken, (vec![New, New, New, Duplicate, New, Duplicate, New], 4));

@@ -39,7 +39,7 @@ fn refused(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_binary_form_is_what_its_description_says() {
+fn the_binary_form_matches_its_description() {
     let goal = Goal::parse("a.goal", TEXT).expect("it is well formed");
     assert_eq!(goal.encode(), BYTES.concat());
     let decoded = Goal::read("a.bin", &BYTES.concat()).expect("it is well formed");
@@ -66,7 +66,7 @@ fn every_truncated_file_is_reported() {
 }
 
 #[test]
-fn what_cannot_be_is_reported_with_its_place() {
+fn impossible_values_are_reported_with_their_position() {
     let with = |offset: usize, byte: u8| {
         let mut bytes = BYTES.concat();
         bytes[offset] = byte;
@@ -128,7 +128,7 @@ fn block(rank: usize, operations: &[(String, u16)]) -> String {
 
 proptest! {
     #[test]
-    fn decoding_what_was_encoded_gives_the_same(text in text()) {
+    fn encoded_traces_decode_to_the_same_trace(text in text()) {
         let bytes = Goal::parse("a.goal", &text).expect("it is well formed").encode();
         let decoded = Goal::decode("a.bin", &bytes).expect("it was encoded");
         prop_assert_eq!(decoded.encode(), bytes);
@@ -137,7 +137,7 @@ proptest! {
     /// If the decoder accepts some bytes, encoding the decoded trace returns the same bytes. Only
     /// the start positions of empty lists can differ.
     #[test]
-    fn no_bytes_make_it_panic(
+    fn no_bytes_make_the_decoder_panic(
         text in text(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         length in any::<prop::sample::Index>(),

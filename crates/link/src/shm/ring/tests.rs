@@ -6,7 +6,7 @@ use super::*;
 use crate::shm::socket::create_memory;
 
 #[test]
-fn a_reader_that_sleeps_is_called_once_and_an_awake_one_never() {
+fn a_sleeping_reader_is_notified_once_and_an_awake_one_never() {
     let (mut writer, reader) = ring();
     assert_eq!(put(&mut writer, b"x"), Written::Yes);
     assert!(!writer.must_wake(), "the writer wakes a reader that does not sleep");
@@ -17,7 +17,7 @@ fn a_reader_that_sleeps_is_called_once_and_an_awake_one_never() {
 }
 
 #[test]
-fn a_writer_that_waits_is_called_when_the_ring_has_been_read() {
+fn a_waiting_writer_is_notified_when_the_ring_has_been_read() {
     let (mut writer, mut reader) = ring();
     let frame = vec![7; FRAME_BYTES_MAX];
     while put(&mut writer, &frame) == Written::Yes {}
@@ -32,7 +32,7 @@ fn a_writer_that_waits_is_called_when_the_ring_has_been_read() {
 }
 
 #[test]
-fn a_claim_to_have_read_what_was_never_written_is_found_out() {
+fn a_read_position_beyond_the_written_bytes_is_detected() {
     let (mut writer, _reader) = ring();
     let frame = vec![7; FRAME_BYTES_MAX];
     while put(&mut writer, &frame) == Written::Yes {}
@@ -46,7 +46,7 @@ fn a_claim_to_have_read_what_was_never_written_is_found_out() {
 }
 
 #[test]
-fn lengths_that_no_frame_has_are_refused() {
+fn invalid_frame_lengths_are_refused() {
     for (at, header, second) in [
         (0, FRAME_BYTES_MAX as u32 + 1, 0),
         (0, u32::MAX - 1, 0),
@@ -70,14 +70,16 @@ fn lengths_that_no_frame_has_are_refused() {
 
 proptest! {
     #[test]
-    fn whatever_a_peer_writes_nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
+    fn no_bytes_of_a_peer_make_the_ring_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..9000),
+    ) {
         fuzz_shm_ring(&bytes);
     }
 
     /// Overwrites the control words and the ring with cache lines that are similar to records. This
     /// must not cause a panic.
     #[test]
-    fn whatever_lines_a_peer_writes_nothing_panics(
+    fn no_line_counts_of_a_peer_make_the_ring_panic(
         lines in prop::collection::vec((word(), word(), any::<u8>()), 1..200),
     ) {
         let bytes: Vec<u8> = lines
@@ -93,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_come_out_as_they_went_in(
+    fn frames_pass_the_ring_unchanged(
         steps in prop::collection::vec(
             (any::<bool>(), 1..=300_usize, 0..FRAME_BYTES_MAX - 300, any::<u8>(), any::<bool>()),
             1..200,
@@ -141,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_a_peer_writes_leaves_the_ring(
+    fn no_bytes_of_a_peer_cause_an_access_outside_the_ring(
         words in prop::collection::vec(any::<(u16, u32)>(), 1..64),
         near in prop::collection::vec((any::<u16>(), 0..70_000_u32), 1..64),
     ) {

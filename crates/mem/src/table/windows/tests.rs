@@ -55,7 +55,7 @@ impl Place {
 const UNKNOWN: AccessError = AccessError::InvalidKey { name: KEY.0 as u64 };
 
 #[test]
-fn a_window_is_written_and_read_at_its_place_in_the_region() {
+fn a_window_is_written_and_read_at_its_offset_in_the_region() {
     let place = Place::new();
     let rights = Rights::REMOTE_WRITE.union(Rights::REMOTE_READ).union(Rights::REMOTE_ATOMIC);
     place.table.bind(KEY, place.window(rights)).expect("a window");
@@ -75,7 +75,7 @@ fn a_window_is_written_and_read_at_its_place_in_the_region() {
 }
 
 #[test]
-fn a_target_of_a_window_reaches_no_byte_beside_it() {
+fn a_target_of_a_window_reaches_no_byte_outside_it() {
     let place = Place::new();
     place.table.bind(KEY, place.window(Rights::REMOTE_WRITE)).expect("a window");
     let access = place.table.access();
@@ -99,7 +99,7 @@ fn a_window_gives_the_rights_it_was_bound_with_and_no_others() {
 }
 
 #[test]
-fn a_window_through_which_bytes_change_needs_the_right_to_write_here() {
+fn a_writable_window_needs_a_locally_writable_region() {
     let place = Place::with_rights(Rights::REMOTE_WRITE);
     for wanted in [Rights::REMOTE_WRITE, Rights::REMOTE_ATOMIC] {
         let refused = RegisterError::WindowRights { wanted, granted: Rights::REMOTE_WRITE };
@@ -109,7 +109,7 @@ fn a_window_through_which_bytes_change_needs_the_right_to_write_here() {
 }
 
 #[test]
-fn a_key_that_was_invalidated_is_refused() {
+fn an_invalidated_key_is_refused() {
     let place = Place::new();
     let rights = Rights::REMOTE_READ;
     let window = Window { reach: Reach::Connection(5), ..place.window(rights) };
@@ -125,7 +125,7 @@ fn a_key_that_was_invalidated_is_refused() {
 }
 
 #[test]
-fn another_connection_neither_uses_nor_ends_a_window_of_one() {
+fn another_connection_neither_uses_nor_invalidates_a_window() {
     let place = Place::new();
     let rights = Rights::REMOTE_READ;
     let window = Window { reach: Reach::Connection(5), ..place.window(rights) };
@@ -136,7 +136,7 @@ fn another_connection_neither_uses_nor_ends_a_window_of_one() {
 }
 
 #[test]
-fn no_connection_ends_a_window_of_its_whole_domain() {
+fn a_connection_cannot_invalidate_a_window_of_its_whole_domain() {
     let place = Place::new();
     place.table.bind(KEY, place.window(Rights::REMOTE_READ)).expect("a window");
     assert_eq!(place.table.invalidate(place.domain, 5, KEY), Err(UNKNOWN));
@@ -157,7 +157,7 @@ fn another_domain_sees_no_window() {
 }
 
 #[test]
-fn a_region_with_windows_cannot_end() {
+fn a_region_with_windows_cannot_be_deregistered() {
     let place = Place::new();
     let region = place.region.id;
     for key in [1, 2] {
@@ -174,7 +174,7 @@ fn a_region_with_windows_cannot_end() {
 }
 
 #[test]
-fn a_key_is_bound_once_and_never_that_of_a_region() {
+fn a_window_key_is_bound_once_and_never_equals_a_region_key() {
     let place = Place::new();
     let window = place.window(Rights::REMOTE_READ);
     for key in [place.region.key, RemoteKey(0), WHOLE_ADDRESS_SPACE_KEY] {
@@ -240,7 +240,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn windows_grant_what_a_list_of_them_grants(steps in prop::collection::vec(step(), 1..80)) {
+    fn windows_grant_the_same_access_as_the_model(steps in prop::collection::vec(step(), 1..80)) {
         let place = Place::new();
         let rights = Rights::REMOTE_WRITE;
         let mut model: HashMap<u32, (u64, u64, Option<u64>)> = HashMap::new();

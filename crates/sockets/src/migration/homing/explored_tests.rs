@@ -295,20 +295,20 @@ fn explore(limits: Limits, planted: Planted) -> Result<usize, String> {
 
 //= sockets-protocol.md: home.1, home.2, home.4, home.5
 #[test]
-fn in_every_order_of_events_all_bytes_come_once_and_both_ends_agree() {
+fn every_order_of_events_delivers_all_bytes_once_and_both_ends_agree() {
     let states = explore(FEW, Planted::Nothing).expect("nothing is broken");
     assert!(states > 50_000, "{states}");
 }
 
 #[test]
 #[ignore = "slow: run by `./x acceptance sockets`"]
-fn the_same_with_more_bytes() {
+fn every_order_of_events_delivers_more_bytes_once_and_both_ends_agree() {
     let states = explore(MANY, Planted::Nothing).expect("nothing is broken");
     println!("figure: states of the way home: {states}");
 }
 
 #[test]
-fn what_breaks_the_rules_is_found() {
+fn planted_faults_break_the_rules() {
     for planted in [
         Planted::NamesArrived,
         Planted::TakesOn,

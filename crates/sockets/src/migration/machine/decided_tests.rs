@@ -43,7 +43,7 @@ const ONCE: [fn(&Action) -> bool; 6] = [
 proptest! {
     //= sockets-protocol.md: offer.5, join.2
     #[test]
-    fn a_connection_is_decided_once(
+    fn a_connection_is_moved_or_left_once(
         role in role(),
         events in prop::collection::vec((event(), 0..6_000_000_000_u64), 0..40),
     ) {
@@ -69,7 +69,10 @@ proptest! {
     /// No phase before the switch marker lasts longer than its time limit, even if the peer does
     /// nothing.
     #[test]
-    fn time_alone_decides(role in role(), events in prop::collection::vec(event(), 0..12)) {
+    fn every_undecided_phase_times_out(
+        role in role(),
+        events in prop::collection::vec(event(), 0..12),
+    ) {
         let mut end = Migration::new(role);
         for event in events {
             drop(end.on(event, START));
@@ -98,7 +101,7 @@ proptest! {
 
 //= sockets-protocol.md: join.5
 #[test]
-fn a_peer_that_offers_and_never_answers_is_given_up() {
+fn a_peer_that_offers_and_never_answers_times_out() {
     let mut end = Migration::new(Role::Connecting);
     for event in [Event::Begin, Event::Offer, Event::GroupUp] {
         drop(end.on(event, START));
@@ -111,7 +114,7 @@ fn a_peer_that_offers_and_never_answers_is_given_up() {
 
 //= sockets-protocol.md: join.5
 #[test]
-fn an_answer_that_comes_late_moves_the_connection_and_later_it_goes_home_if_tcp_has_ended() {
+fn a_late_answer_moves_the_connection_which_returns_to_tcp_if_tcp_has_ended() {
     for is_shut in [false, true] {
         let mut end = Migration::new(Role::Connecting);
         for event in [Event::Begin, Event::Offer, Event::GroupUp] {
@@ -131,7 +134,7 @@ fn an_answer_that_comes_late_moves_the_connection_and_later_it_goes_home_if_tcp_
 
 //= sockets-protocol.md: join.6
 #[test]
-fn a_program_that_reads_no_more_takes_no_marker_out_of_tcp() {
+fn a_program_that_stopped_reading_consumes_no_marker_from_tcp() {
     for is_early in [false, true] {
         let mut end = Migration::new(Role::Connecting);
         for event in [Event::Begin, Event::Offer, Event::GroupUp] {
@@ -150,7 +153,7 @@ fn a_program_that_reads_no_more_takes_no_marker_out_of_tcp() {
 
 //= sockets-protocol.md: join.6
 #[test]
-fn a_marker_that_comes_when_the_group_is_lost_is_written_back() {
+fn a_marker_that_arrives_after_the_group_is_lost_is_echoed() {
     let mut end = Migration::new(Role::Connecting);
     for event in [Event::Begin, Event::Offer, Event::GroupUp] {
         drop(end.on(event, START));
@@ -168,7 +171,7 @@ fn a_marker_that_comes_when_the_group_is_lost_is_written_back() {
 
 //= sockets-protocol.md: offer.3, offer.4
 #[test]
-fn an_offer_counts_from_the_first_bytes_and_expires_only_then() {
+fn the_lifetime_of_an_offer_starts_with_the_first_bytes() {
     let mut end = Migration::new(Role::Accepting);
     drop(end.on(Event::Begin, START));
     let late = START.after_ns(2 * OFFER_HOLDS_NS);

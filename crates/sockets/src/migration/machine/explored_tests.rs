@@ -945,7 +945,7 @@ const MOVED: [(usize, Step); 10] = [
 
 //= sockets-protocol.md: join.3, join.4, join.6, marker.1, group.4
 #[test]
-fn in_every_order_of_events_bytes_come_once_and_both_ends_agree() {
+fn every_order_of_events_delivers_bytes_once_and_both_ends_agree() {
     let mut states = 0;
     for (room, start, depth) in [
         (2, &BEGUN[..], 8),
@@ -974,7 +974,7 @@ fn two_ends_keep_the_rules_over_fourteen_events() {
 }
 
 #[test]
-fn what_breaks_the_rules_is_found() {
+fn planted_faults_break_the_rules() {
     for (planted, room, start, depth) in [
         (Planted::DoesNotWatch, 2, &ASKED[..], 8),
         (Planted::ForgetsAnswer, 2, &ASKED, 9),

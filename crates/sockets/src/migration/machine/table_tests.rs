@@ -202,7 +202,7 @@ fn table() -> String {
 
 //= sockets-protocol.md: offer.5, version.2, join.1, join.2, join.3, join.4, join.5, join.6
 #[test]
-fn the_table_in_the_documentation_is_what_is_done() {
+fn the_table_in_the_documentation_matches_the_machine() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sockets-protocol.md");
     let text = std::fs::read_to_string(&path).expect("the documentation is there");
     let (before, rest) = text.split_once(BEGIN).expect("the table has a beginning");

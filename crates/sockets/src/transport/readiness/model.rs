@@ -7,7 +7,7 @@
 //! ```
 //!
 //! With `--cfg loom_mutation` in RUSTFLAGS, a writer that found no room checks for room before it
-//! sets `is_full`. With this fault, `a_writer_that_found_no_room_sees_that_there_is_some` must
+//! sets `is_full`. With this fault, `a_writer_that_found_no_room_sees_new_room` must
 //! fail.
 
 use std::os::unix::net::UnixStream;
@@ -67,7 +67,7 @@ impl Shared {
 }
 
 #[test]
-fn a_program_that_begins_to_watch_sees_what_arrives() {
+fn a_program_that_begins_to_watch_sees_new_arrivals() {
     loom::model(|| {
         let shared = Shared::new();
         let program = {
@@ -84,7 +84,7 @@ fn a_program_that_begins_to_watch_sees_what_arrives() {
 }
 
 #[test]
-fn a_writer_that_found_no_room_sees_that_there_is_some() {
+fn a_writer_that_found_no_room_sees_new_room() {
     loom::model(|| {
         let shared = Shared::new();
         let program = {
@@ -102,7 +102,7 @@ fn a_writer_that_found_no_room_sees_that_there_is_some() {
 }
 
 #[test]
-fn a_program_that_reads_all_sees_what_arrives_next() {
+fn a_program_that_reads_all_bytes_sees_the_next_arrival() {
     loom::model(|| {
         let shared = Shared::new();
         shared.end.watch();
@@ -121,7 +121,7 @@ fn a_program_that_reads_all_sees_what_arrives_next() {
 }
 
 #[test]
-fn an_edge_comes_for_what_arrives_after_a_read() {
+fn an_arrival_after_a_read_raises_an_edge() {
     loom::model(|| {
         let shared = Shared::new();
         shared.end.watch_edges();

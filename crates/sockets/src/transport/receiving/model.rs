@@ -125,7 +125,7 @@ fn bytes_are_read_once_and_in_order() {
 }
 
 #[test]
-fn no_byte_is_placed_over_one_that_was_not_read() {
+fn no_unread_byte_is_overwritten() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {
@@ -168,7 +168,7 @@ fn a_reader_that_waits_is_woken() {
 }
 
 #[test]
-fn the_end_comes_behind_the_last_byte() {
+fn the_end_arrives_after_the_last_byte() {
     loom::model(|| {
         let shared = Shared::new();
         let mut engine = Engine::new(&shared);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! With `--cfg loom_mutation` in RUSTFLAGS, the position `written` is stored with release ordering
-//! only. With this fault, `bytes_held_back_go_with_the_acknowledgement` must fail.
+//! only. With this fault, `deferred_bytes_are_sent_with_the_acknowledgement` must fail.
 
 use std::collections::VecDeque;
 
@@ -127,7 +127,7 @@ impl Engine {
 }
 
 #[test]
-fn bytes_held_back_go_with_the_acknowledgement() {
+fn deferred_bytes_are_sent_with_the_acknowledgement() {
     loom::model(|| {
         let shared = Shared::new();
         let mut engine = Engine::new(&shared);
@@ -149,7 +149,7 @@ fn bytes_held_back_go_with_the_acknowledgement() {
 }
 
 #[test]
-fn no_byte_is_written_over_one_that_may_be_retransmitted() {
+fn no_byte_that_may_be_retransmitted_is_overwritten() {
     loom::model(|| {
         let shared = Shared::new();
         shared.half.set_no_delay(true);
@@ -205,7 +205,7 @@ fn a_writer_that_waits_for_room_is_woken() {
 }
 
 #[test]
-fn what_is_pushed_goes() {
+fn pushed_bytes_are_sent() {
     loom::model(|| {
         let shared = Shared::new();
         let mut engine = Engine::new(&shared);
@@ -230,7 +230,7 @@ fn what_is_pushed_goes() {
 }
 
 #[test]
-fn what_others_ask_of_it_is_plausible() {
+fn counts_read_by_other_threads_are_plausible() {
     loom::model(|| {
         let shared = Shared::new();
         shared.half.set_no_delay(true);
