@@ -185,7 +185,7 @@ impl Running {
     /// `port`, or until this program has ended.
     ///
     /// # Panics
-    /// Panics if that takes longer than 300 s.
+    /// Panics if that takes longer than five minutes.
     pub fn wait_for_listener(&mut self, port: u16) {
         self.wait_for_port(port, "tcp", "0A");
     }
@@ -194,7 +194,7 @@ impl Running {
     /// `port`, or until this program has ended.
     ///
     /// # Panics
-    /// Panics if that takes longer than 300 s.
+    /// Panics if that takes longer than five minutes.
     pub fn wait_for_datagrams(&mut self, port: u16) {
         self.wait_for_port(port, "udp", "07");
     }
@@ -202,7 +202,7 @@ impl Running {
     /// Waits until the program listens on a port of the connection manager, or has ended.
     ///
     /// # Panics
-    /// Panics if that takes longer than 300 s.
+    /// Panics if that takes longer than five minutes.
     pub fn wait_for_manager_port(&mut self, port: u16) {
         self.wait_for_port(port, "udp", "07");
         // Also wait until the device has a slot, which is a range of queue-pair numbers. The device
@@ -213,7 +213,7 @@ impl Running {
     /// Waits until the program has printed `wanted`, or has ended.
     ///
     /// # Panics
-    /// Panics if that takes longer than 300 s.
+    /// Panics if that takes longer than five minutes.
     pub fn wait_for_output(&mut self, wanted: &str) {
         self.wait_until("does not say what is waited for", |running| {
             let said = running.said.lock().expect("no thread panics while holding it");
@@ -253,7 +253,7 @@ impl Running {
     /// with the text `what`.
     ///
     /// # Panics
-    /// Panics if the wait takes longer than 300 s.
+    /// Panics if the wait takes longer than five minutes.
     pub fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         while !is_so(self) {
             if self.has_ended() {
@@ -284,7 +284,7 @@ impl Running {
         self.finish()
     }
 
-    /// Waits until the program ends. If the program runs longer than 300 s, kills it and counts it
+    /// Waits until the program ends. If the program runs longer than five minutes, kills it and counts it
     /// as failed.
     pub fn finish(self) -> Finished {
         self.finish_within(LIMIT)
@@ -381,7 +381,7 @@ pub fn expect_both(ended: &[Finished; 2]) {
 }
 
 /// Longest run of a program; long enough for a busy machine.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_mins(5);
 
 /// Time that a server has to end by itself after its client has failed. Then the test kills it.
 const PARTING: Duration = Duration::from_secs(2);
