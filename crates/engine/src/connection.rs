@@ -333,8 +333,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether the Close with which this end refuses a request of the peer is deferred,
-    /// because the peer has not yet received all earlier answers.
+    /// Returns whether this end has deferred a Close with which it refuses a request of the peer.
+    /// This end sends the Close after the peer has received all earlier answers.
     #[inline]
     pub(crate) fn has_refused(&self) -> bool {
         self.terms.as_ref().is_some_and(|terms| terms.has_refused())

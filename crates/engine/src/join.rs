@@ -9,9 +9,10 @@
 //! When the initiator has tried all pairs, it pauses, and then begins a new round. The pause grows
 //! with each round.
 //!
-//! The responder only announces its addresses. If both ends tried pairs, they could open the same
-//! pair under two indices. There is one exception: if a connection has lost its last link, either
-//! end tries pairs.
+//! Normally, the responder only announces its addresses. If both ends tried pairs, they could open
+//! the same pair under two indices. The responder tries pairs in two cases:
+//! * The interface of the connection's last link is gone.
+//! * The application of the responder has named a pair.
 
 use delivery::{Instant, LinkId, PathState};
 use wire_edge::{LinkIndex, PeerAddr};

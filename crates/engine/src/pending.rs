@@ -141,9 +141,12 @@ impl Pending {
 
     /// Records that a frame with these messages and the pending answer was sent.
     ///
-    /// `is_acknowledged` says whether the peer must acknowledge the frame. Otherwise the frame
-    /// contains a question or an answer, and the end that asks repeats its question until it gets
-    /// an answer.
+    /// `is_acknowledged` says whether the peer must acknowledge the frame. Two kinds of frames need
+    /// no acknowledgement:
+    /// * The frame contains only questions and answers about whether the link works. The end that
+    ///   asks repeats its question until it gets an answer.
+    /// * The frame ends the connection. A timer repeats it, or it answers a frame that the peer
+    ///   repeats.
     pub(crate) const fn on_sent(
         &mut self,
         messages: u16,

@@ -85,9 +85,9 @@ impl fmt::Display for TraceEntry {
 
 /// A hash of all events, and the most recent events.
 ///
-/// Two runs of a seed must end with the same hash. If the time, kind, place or content of an event
-/// differs, the hashes differ from there on; with overwhelming probability, they never become equal
-/// again.
+/// Two runs of a seed must end with the same hash. If two runs differ in the time, kind, place or
+/// content of an event, their hashes almost certainly differ after this event and after all later
+/// events.
 #[derive(Debug)]
 pub struct Trace {
     hash: u64,

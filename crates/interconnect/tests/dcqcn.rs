@@ -62,8 +62,9 @@ fn two_senders_converge_to_fair_shares() {
     }
 }
 
-/// Returns the queue lengths of the link to host 0, in bytes. The link has 40 Gb/s. A length is
-/// measured whenever a frame arrives in the second half of the run.
+/// Returns the queue lengths of the link to host 0, in bytes, in ascending order. A length is
+/// measured at each arrival of a frame of more than 1000 bytes, from one half to nine tenths of the
+/// run. It is the number of bytes that the link carries at 40 Gb/s while the frame waits.
 fn queue(outcome: &Outcome) -> Vec<f64> {
     let records = outcome.records.as_ref().expect("it was recorded");
     let late = records.crossings.iter().filter(|it| {

@@ -17,9 +17,9 @@ use mem::{FaultGuard, PayloadSlice};
 /// call, the kernel takes a lock and looks up pages. Payloads of consecutive frames are usually
 /// adjacent in registered memory, so the copier merges them into one entry.
 ///
-/// If a program has registered its whole address space, the kernel makes the copies, too. That
-/// address space may include memory of devices, where a read may have side effects. The kernel
-/// refuses to read such memory.
+/// If a program has registered its whole address space, the kernel copies the payloads even if this
+/// thread can catch faults. The reason is that the address space may include memory of devices,
+/// where a read may have side effects. The kernel refuses to read such memory.
 ///
 /// Allocates only when created.
 #[derive(Debug)]

@@ -622,7 +622,8 @@ const READY_MAX: usize = 16;
 /// for each time that this end went to sleep. The next call reads further messages.
 const NOTICES_MAX: usize = 3 * 64;
 
-/// Maximum number of frames in a batch. Sending a frame needs no system call.
+/// Maximum number of frames in a batch. No system call limits this number, because a frame is sent
+/// by writing to shared memory.
 const SEGMENTS: u16 = 64;
 
 /// Number of polls of empty rings in one turn, if a frame arrived in the last [`BUSY_NS`]. A poll

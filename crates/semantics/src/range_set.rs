@@ -67,8 +67,9 @@ impl RangeSet {
         usize::from(self.len) < RANGES_MAX || !self.is_apart(start, end)
     }
 
-    /// Returns whether `[start, end)` touches no range of the set, and the set is not empty.
-    /// Inserting such a range adds one range to the set.
+    /// Returns true if three conditions hold: `[start, end)` is not empty, the set is not empty,
+    /// and `[start, end)` neither overlaps nor touches a range of the set. Inserting such a range
+    /// adds one range to the set, and this range counts as [extra](RangeSet::extra).
     pub(crate) fn is_apart(&self, start: u32, end: u32) -> bool {
         start < end
             && self.len > 0

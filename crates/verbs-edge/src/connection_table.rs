@@ -801,9 +801,13 @@ impl Search {
     /// Returns whether this end continues to send requests after it has accepted a request of the
     /// peer.
     ///
-    /// The peer may have abandoned the request that this end has accepted. If two requests cross,
-    /// one of the ends decides which of them counts. If the peer is the end that decides, it may
-    /// wait for another request of this end.
+    /// A queue pair that is its own peer needs two connections: one that it has requested and one
+    /// that it has accepted.
+    ///
+    /// Otherwise, if two requests cross, one of the ends decides which of them counts. If the peer
+    /// is the end that decides, it may have abandoned the request that this end has accepted. The
+    /// accepted request then leads to no connection. But the peer has no pending request of its
+    /// own, so it accepts another request of this end.
     fn asks_beside(&self) -> bool {
         self.wanted.expected.is_own_peer() || !self.wanted.expected.decides()
     }

@@ -108,8 +108,10 @@ pub struct WaitPolicy {
     /// How long the application has been polling, according to looks of the progress thread, in
     /// nanoseconds.
     polling_ns: u64,
-    /// Number of consecutive looks in which the progress thread found work, although the
-    /// application had just posted or polled.
+    /// How often the first look of the progress thread on watch found work, although the
+    /// application had polled or posted in the last [`APPLICATION_GONE_NS`]. If such a look
+    /// finds no work, the number stays unchanged. [`WaitPolicy::aside_ns`] sets it to 0 when the
+    /// application turns out to poll.
     found_waiting: u32,
 }
 
@@ -342,8 +344,9 @@ impl WaitPolicy {
         aside_ns
     }
 
-    /// Records that the progress thread has read the links. `found` says whether it found work
-    /// there.
+    /// Records the first look of the progress thread after it has gone on watch. `found` says
+    /// whether this look found work. The application last polled or posted `polled_ns_ago`
+    /// nanoseconds ago.
     pub fn on_served(&mut self, found: bool, polled_ns_ago: u64) {
         // If the application is busy with other work, the progress thread normally finds work. This
         // says nothing about polling, so do not count it.
@@ -472,8 +475,9 @@ const ASIDE_NS_MAX: u64 = 4_000_000;
 /// ranks that share processors.
 const SHORT_ASIDE: u64 = 16;
 
-/// Number of consecutive looks in which the progress thread must find work before the policy
-/// concludes that the application waits for bytes in its memory.
+/// If the first look of the progress thread on watch has found work this many times, although the
+/// application had recently polled or posted, the policy concludes that the application waits for
+/// bytes in its memory. The looks need not be consecutive.
 const FOUND_WAITING_MIN: u32 = 4;
 
 /// Number of consecutive looks in which the progress thread must find the application polling

@@ -28,7 +28,8 @@ pub(crate) enum Bend {
     ConfusesFaults,
     /// For each connection that has ended, one record stays in use.
     LeaksAtClose,
-    /// Sometimes the engine requests no timer until a frame arrives.
+    /// Each time seven timers have expired, the engine requests no timer until the next frame
+    /// arrives.
     ForgetsTimers,
     /// The acknowledgement section of a Close is ignored.
     ForgetsDeliveries,
@@ -36,12 +37,13 @@ pub(crate) enum Bend {
     FlushesBefore,
     /// A write with an immediate produces a notification instead of consuming a receive.
     NotifiesOfWrites,
-    /// Sometimes a shared receive is removed and never used.
+    /// Every fourth shared receive is accepted from the application, but never used.
     LosesReceives,
     /// If a message is received into several scatter/gather entries, its first two bytes are
     /// swapped.
     MixesPieces,
-    /// Sometimes the first byte of a gathered payload is missing.
+    /// In one of eight writes and sends of more than one byte, the first byte of the payload is
+    /// replaced by 0.
     SkipsPieces,
     /// If the key of a window for one connection is invalidated, the key stays valid.
     KeepsWindows,
@@ -55,7 +57,7 @@ pub(crate) enum Bend {
     KeepsRegions,
     /// Datagrams with a wrong key are accepted.
     IgnoresKeys,
-    /// Sometimes a datagram is sent twice.
+    /// One of four datagrams is sent twice.
     RepeatsDatagrams,
     /// No connection has operation records reserved for it. The first connection that posts
     /// operations takes all free records.

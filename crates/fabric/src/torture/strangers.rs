@@ -382,8 +382,9 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Number of bytes above the usual limit that hosts may send to an address if a peer claims this
-/// address as its own. Each connection repeatedly tests the address, with four to eight challenges
+/// Usually, hosts may send to an unproven address at most three times the bytes that came from it.
+/// If a peer may have claimed the address as its own, hosts may send this many bytes more. The
+/// reason is that each connection repeatedly tests a claimed address, with four to eight challenges
 /// of 26 bytes each time.
 const NAMED_BYTES: u64 = 2_000;
 

@@ -387,7 +387,8 @@ pub(super) const FRAME_BYTES_MAX: usize = 65_504;
 const HEADER_BYTES: usize = 8;
 /// Header value at the position of the next record, before the writer has published that record.
 const EMPTY: u32 = 0;
-/// Header value which means that the rest of the ring is unused: the next record is at its start.
+/// Header value which means that the rest of the ring is unused. The next record is at the start of
+/// the ring.
 const WRAP: u32 = u32::MAX;
 /// Bit of the second word: the payload is in lent memory.
 const LENT: u32 = 1 << 31;

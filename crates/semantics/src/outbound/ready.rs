@@ -59,7 +59,8 @@ impl Outbound {
         self.unblock();
     }
 
-    /// Returns the number of operations that are not guaranteed ([`OPERATION_SHARE`]).
+    /// Returns the number of outstanding operations beyond the [`OPERATION_SHARE`] operations that
+    /// are guaranteed to each connection.
     const fn beyond_share(&self) -> u32 {
         self.outstanding.saturating_sub(OPERATION_SHARE)
     }

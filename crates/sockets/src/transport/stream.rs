@@ -39,8 +39,8 @@ pub(crate) struct StreamParts {
     pub(crate) receive: RingPart,
     /// The switch marker that this side chose and expects in TCP. The peer writes it.
     pub(crate) expected: SwitchMarker,
-    /// The switch marker that this side writes. A peer that does not know `expected` writes this
-    /// marker instead, as an echo.
+    /// The switch marker that this side writes. If the link group is lost before the peer learns
+    /// `expected`, the peer cannot write `expected`. It then writes this marker, as an echo.
     pub(crate) echo: Option<SwitchMarker>,
     /// Wakes the endpoint when the stream has something to post.
     pub(crate) doorbell: Box<dyn StreamDoorbell>,

@@ -22,8 +22,8 @@ pub(crate) struct TcpPart {
     socket: Mutex<Arc<OwnedFd>>,
     /// The switch marker that the peer writes after its last byte.
     expected: SwitchMarker,
-    /// The switch marker that this side writes. A peer that does not know `expected` writes this
-    /// marker instead, as an echo.
+    /// The switch marker that this side writes. If the link group is lost before the peer learns
+    /// `expected`, the peer cannot write `expected`. It then writes this marker, as an echo.
     echo: Option<SwitchMarker>,
     /// True if the program has read all bytes before the switch marker. The next bytes are in the
     /// ring.
