@@ -379,7 +379,9 @@ mod tests {
         };
         document.series = vec![series("tcp", 10.0), series("sockets", 5.0)];
         let page = page_of(&[document]);
-        assert!(page.contains("<svg") && page.contains("printed, one way of one byte"));
+        assert!(
+            page.contains("<svg") && page.contains("printed, latency of one byte in one direction")
+        );
         assert!(page.contains("ours 0.50, theirs 0.86: ours is as good as theirs or better"));
     }
 }

@@ -336,7 +336,7 @@ mod tests {
             "50 / 25",
             "0 / 12",
             "1.50 of mpich-tcp; busy: 0 %, load 0.0",
-            "as read-only",
+            "because read-only",
         ] {
             assert!(table.contains(text), "{text}: {table}");
         }
