@@ -252,7 +252,7 @@ fn show(text: &mut String, device: &DeviceReport, before: Option<&Before<'_>>, c
     let overrun = device.completion_queues.iter().filter(|queue| queue.is_overrun).count();
     let _ = write!(
         text,
-        "{} ({}): {} at {}; {}, {} with {waiting} completions that the program has not fetched",
+        "{} ({}): {} at {}; {}, {} with {waiting} unfetched completions",
         device.program,
         device.process,
         device.device,

@@ -175,7 +175,7 @@ fn bad_input_is_refused_with_the_value_and_the_choices() {
     if can_make_namespaces() {
         let tests = ["bench", "multiedge", "--tests", "connection-setup"];
         expect_refusal(&tests, &["connection-setup", "ping-pong", "one-way", "two-way"]);
-        expect_refusal(&["bench", "multiedge", "--mtu", "10"], &["MTU 10", "68", "65535"]);
+        expect_refusal(&["bench", "multiedge", "--mtu", "10"], &["MTU of 10", "68", "65535"]);
         let nowhere = ["serve", "--listen", "127.0.0.1:0", "--links", "packet:nowhere0"];
         expect_refusal(&nowhere, &["nowhere0", "lo"]);
     }
