@@ -52,7 +52,7 @@ mod tests {
     fn the_error_names_its_cause() {
         let cause = io::Error::other("no buffer space");
         let problem = LinkProblem::new(None, &BindError::Interfaces(cause));
-        assert!(problem.to_string().ends_with("(rtnetlink): no buffer space"), "{problem}");
+        assert!(problem.to_string().ends_with("rtnetlink sockets: no buffer space"), "{problem}");
         let link: LinkSpec = "packet:eth1".parse().unwrap();
         let problem = LinkProblem::new(Some(&link), &BindError::NoUsableInterface);
         assert!(problem.to_string().starts_with("link packet:eth1: no interface"), "{problem}");
