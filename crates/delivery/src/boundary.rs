@@ -3,7 +3,7 @@
 use mem::{Payload, PayloadSlice};
 use wire_edge::PeerAddr;
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// Index of a link within one endpoint.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]

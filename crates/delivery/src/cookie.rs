@@ -6,7 +6,7 @@ use core::hash::Hasher;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use wire_edge::{ConnectionId, PeerAddr};
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// Bytes of a cookie on the wire (`docs/protocol.md`, 2.2).
 pub const COOKIE_BYTES: usize = 24;

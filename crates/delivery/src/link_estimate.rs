@@ -1,10 +1,10 @@
 //! Estimates the rate, delay and queue of a link. The scheduler uses only these values to choose
 //! between links (sender.md, 8). Rates are in bytes per second, times in nanoseconds.
 
-use crate::Instant;
 use crate::congestion::HOST_NS_MAX;
 use crate::rate::RateEstimator;
 use crate::rtt::RttEstimator;
+use crate::time::Instant;
 
 /// The estimate that one end has of one link.
 ///

@@ -1,6 +1,6 @@
 //! Decides when a packet is declared lost.
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// Distance in packet numbers after which a packet is declared lost: the peer acknowledges a packet
 /// of the same link, and its number is larger by at least this distance. Links deliver frames in

@@ -10,7 +10,8 @@ use wire_edge::{
     PacketNumber, Parameters, PeerAddr,
 };
 
-use crate::{Instant, LinkId};
+use crate::boundary::LinkId;
+use crate::time::Instant;
 
 /// A value that can be packed and unpacked.
 pub trait Pack: Sized {

@@ -1,6 +1,6 @@
 //! Finds the largest frame that reaches the peer over one link.
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// Finds the largest frame that reaches the peer over one link (RFC 8899, adapted).
 ///

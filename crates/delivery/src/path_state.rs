@@ -2,7 +2,8 @@
 //! challenges on it. Also limits how long the connection tolerates silence of the peer (protocol.md
 //! §7.2, §7.3, §4.3).
 
-use crate::{Instant, Pack, Packer, Unpacker};
+use crate::pack::{Pack, Packer, Unpacker};
+use crate::time::Instant;
 
 /// The state of a link of a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -5,7 +5,7 @@
 //! bytes were delivered since that time (draft-cheng-iccrg-delivery-rate-estimation). The estimate
 //! is the largest of these samples in the last rounds.
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// Number of rounds in each half of the maximum filter. The estimate is therefore the largest
 /// sample of the last 5 to 10 round trips.

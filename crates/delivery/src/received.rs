@@ -3,7 +3,7 @@
 
 use wire_edge::{ACK_BLOCK_WORDS_MAX, AckBlock, AckDelay, LinkIndex, PacketNumber};
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// Whether a packet elicits an acknowledgement: its receiver must acknowledge it
 /// (`docs/protocol.md`, 1.1).

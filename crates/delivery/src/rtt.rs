@@ -1,7 +1,7 @@
 //! Estimates the round-trip time of one link: the smoothed value, the minimum, and the time that
 //! the hosts add.
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// Time for which a minimum stays valid without a sample that confirms it, in round trips.
 /// `MIN_LIFETIME_NS` bounds this time from below and above, in nanoseconds. After that time, the

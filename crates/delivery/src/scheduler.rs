@@ -2,7 +2,7 @@
 
 use wire_edge::LinkIndex;
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// Largest number of links of a connection.
 pub const LINKS_MAX: usize = LinkIndex::MAX as usize + 1;

@@ -13,8 +13,9 @@ use crate::link_estimate::LinkEstimate;
 use crate::loss::ReorderTolerance;
 use crate::rate::RateEstimator;
 use crate::rtt::RttEstimator;
+use crate::send_config::SendConfig;
 use crate::sent_packets::{Kind, NewRecord, PacketClass, SentPackets, SentPool};
-use crate::{Instant, SendConfig};
+use crate::time::Instant;
 
 pub use self::window::{ASK_FRAMES_MAX, BATCH_NS, QUANTUM_NS};
 

@@ -2,8 +2,8 @@
 
 use wire_edge::PacketNumber;
 
-use crate::Instant;
 use crate::rate::SendStamp;
+use crate::time::Instant;
 
 /// The kind of a packet, for loss detection and congestion control.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

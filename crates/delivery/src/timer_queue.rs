@@ -1,6 +1,6 @@
 //! Deadlines of many timers, earliest first. Small integers identify the timers.
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// Deadlines by identifier: an indexed binary heap.
 ///

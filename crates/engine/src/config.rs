@@ -259,7 +259,7 @@ mod tests {
     use semantics::StatusTable;
 
     use super::*;
-    use crate::Engine;
+    use crate::engine::Engine;
 
     #[test]
     fn an_engine_refuses_unusable_settings() {

@@ -344,5 +344,5 @@ pub enum LinkError {
 
 /// The bytes do not describe a remote region. Contains the number of bytes.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("a description of a remote region has {expected} bytes, not {0}; let the peer send `RemoteRegion::to_bytes`", expected = crate::RemoteRegion::BYTES)]
+#[error("a description of a remote region has {expected} bytes, not {0}; let the peer send `RemoteRegion::to_bytes`", expected = crate::region::RemoteRegion::BYTES)]
 pub struct RemoteRegionError(pub usize);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use delivery::{Instant, SettingError};
 
-use crate::Random;
+use crate::random::Random;
 
 /// The bytes that a link adds to each frame of the edge protocol on the wire.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

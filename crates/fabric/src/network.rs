@@ -8,8 +8,11 @@ use delivery::{Evidence, Instant, LinkCaps, LinkEvent};
 use wire_edge::PeerAddr;
 
 use crate::channel::{Admission, Channel};
+use crate::channel::{Corruption, Faults, LinkModel};
+use crate::queue::EventQueue;
+use crate::random::Random;
+use crate::trace::{Kind, Trace, digest};
 use crate::watch::Watch;
-use crate::{Corruption, EventQueue, Faults, Kind, LinkModel, Random, Trace, digest};
 
 /// A port, which represents one link of one host in the network.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

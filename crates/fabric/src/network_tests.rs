@@ -2,10 +2,11 @@
 
 use delivery::{Evidence, Instant, LinkEvent};
 
-use crate::{
-    Arrival, Corruption, EventQueue, Faults, Jitter, LinkModel, Network, NetworkEvent, PortId,
-    Random, Segment, SendOutcome, Trace, port_address,
-};
+use crate::channel::{Corruption, Faults, Jitter, LinkModel};
+use crate::network::{Arrival, Network, NetworkEvent, PortId, Segment, SendOutcome, port_address};
+use crate::queue::EventQueue;
+use crate::random::Random;
+use crate::trace::Trace;
 
 #[test]
 fn frames_arrive_at_the_exact_time_and_in_order() {

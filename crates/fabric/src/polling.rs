@@ -16,8 +16,8 @@ pub mod policies;
 mod program;
 pub mod scheduled;
 
-use crate::EdgeCosts;
-use crate::LinkModel;
+use crate::channel::LinkModel;
+use crate::costs::EdgeCosts;
 use crate::scenario::TransferError;
 use crate::stream::Policies;
 use machine::Machine;

@@ -6,14 +6,15 @@ use core::fmt::Write as _;
 use delivery::{Instant, LinkId, SettingError};
 use thiserror::Error;
 
+use crate::channel::{Faults, LinkModel};
+use crate::edge_host::EdgeHost;
 use crate::host::{
     Action, Congestion, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Refusal, Region,
     Scheduling, Shape, Tuning,
 };
+use crate::network::{PortId, Segment, port_address};
 use crate::torture::MakeEngine;
-use crate::{
-    Application, EdgeHost, Faults, LinkModel, Livelock, PortId, Segment, World, port_address,
-};
+use crate::world::{Application, Livelock, World};
 
 /// A write from one host to another.
 #[derive(Clone, Copy, Debug)]
@@ -335,7 +336,7 @@ fn advance<E: HostEngine>(
 
 fn tuning(transfer: &Transfer<'_>, host: usize) -> Tuning {
     let mut entropy = [0; 32];
-    crate::Random::stream(transfer.seed, host as u64).fill(&mut entropy);
+    crate::random::Random::stream(transfer.seed, host as u64).fill(&mut entropy);
     Tuning {
         entropy,
         congestion: transfer.congestion,

@@ -7,12 +7,13 @@ use core::fmt::Write as _;
 use delivery::{Instant, LinkCounters, LinkId, SchedulingPolicy};
 use engine::EngineConfig;
 
+use crate::channel::{Faults, Jitter, LinkModel, Overhead, TokenBucket};
+use crate::edge_host::EdgeHost;
 use crate::host::{Action, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Region};
+use crate::network::{PortId, Segment, port_address};
+use crate::random::Random;
 use crate::scenario::{TransferError, check_links};
-use crate::{
-    Application, EdgeHost, Faults, Jitter, LinkModel, Overhead, PortId, Random, Segment,
-    TokenBucket, World, port_address,
-};
+use crate::world::{Application, World};
 
 /// The policies of the engines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -41,7 +41,7 @@ pub use churn::{SoakReport, soak, soak_with};
 pub use report::{Failure, Options, Report, Tally, run_range_with};
 pub use run::run_with;
 
-use crate::EdgeHost;
+use crate::edge_host::EdgeHost;
 use crate::host::Tuning;
 
 /// Runs `seed` with the real engine.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use wire_edge::PeerAddr;
 
-use crate::PortId;
+use crate::network::PortId;
 
 /// Byte counts between an address and the host of a port.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -12,9 +12,10 @@ pub(crate) use load::Load;
 
 use crate::host::{Completion, ConnectionHandle, HostEngine, HostEvent, Wire};
 use crate::network::RECEIVE_BUFFER_BYTES;
-use crate::{
-    Arrival, EventQueue, Kind, Network, NetworkEvent, Notice, PortId, Random, SendOutcome, Trace,
-};
+use crate::network::{Arrival, Network, NetworkEvent, Notice, PortId, SendOutcome};
+use crate::queue::EventQueue;
+use crate::random::Random;
+use crate::trace::{Kind, Trace};
 
 /// An event scheduled in a world.
 #[derive(Clone, Copy, Debug)]
@@ -294,7 +295,12 @@ impl<E: HostEngine> World<E> {
     /// `delay_ns`.
     pub(crate) fn inject(&mut self, from: PeerAddr, to: PortId, bytes: Vec<u8>, delay_ns: u64) {
         let time = self.now().after_ns(delay_ns);
-        self.trace.record(self.now(), Kind::Replayed, u32::from(to.0), crate::digest(&bytes));
+        self.trace.record(
+            self.now(),
+            Kind::Replayed,
+            u32::from(to.0),
+            crate::trace::digest(&bytes),
+        );
         self.network.inject(&mut self.queue, from, to, bytes, time);
     }
 

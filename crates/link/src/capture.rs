@@ -17,8 +17,9 @@ use self::encapsulation::Envelope;
 pub use self::file::{CaptureFile, CapturedFrame};
 use self::recorder::{Queue, Recorder};
 use crate::pcapng::Direction;
+use crate::udp::PayloadUnmapped;
 use crate::wrapper::Wrapper;
-use crate::{Link, OnFrame, PayloadUnmapped, payload};
+use crate::{Link, OnFrame, payload};
 
 /// The clock that timestamps captured frames.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -96,7 +96,7 @@ mod tests {
     use delivery::TxBatch;
 
     use super::*;
-    use crate::{UdpConfig, UdpLink};
+    use crate::udp::{UdpConfig, UdpLink};
 
     #[test]
     fn frames_arrive_in_order_and_not_before_their_time() {

@@ -8,8 +8,9 @@ use delivery::{Instant, RxFrame, SettingError, TxBatch};
 use mem::Payload;
 use wire_edge::PeerAddr;
 
+use crate::udp::PayloadUnmapped;
 use crate::wrapper::Wrapper;
-use crate::{Link, OnFrame, PayloadUnmapped};
+use crate::{Link, OnFrame};
 
 /// Fault rates of a link. Rates are probabilities per frame, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug)]

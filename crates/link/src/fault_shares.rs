@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::FaultConfig;
+use crate::fault::FaultConfig;
 
 /// Fault rates for arriving frames. Each is a fraction of all frames, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

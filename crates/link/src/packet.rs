@@ -21,6 +21,7 @@ use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
 use self::ring::ReceiveRing;
 use self::transmit::{FRAMES_MAX, Transmitter};
 use crate::clock::ReceiveClock;
+use crate::ethernet::EthernetHeader;
 use crate::ethernet::{
     AnswerLimit, Arrival, ETHERTYPE_MIN, ETHERTYPE_VLAN, FRAME_BYTES_SAFE, Framing, PortClaim,
     Refused, Station, VLAN_MAX,
@@ -28,9 +29,8 @@ use crate::ethernet::{
 use crate::interface::{ASK_NS, Interface, Watch, request_socket};
 use crate::payload::PayloadCopier;
 use crate::refusal::Refusals;
-use crate::{
-    EthernetHeader, Link, LinkStatistics, OnFrame, PayloadUnmapped, WaitFds, check_frame_bytes,
-};
+use crate::udp::PayloadUnmapped;
+use crate::{Link, LinkStatistics, OnFrame, WaitFds, check_frame_bytes};
 
 pub use self::config::PacketConfig;
 pub use self::discovery::discover;

@@ -25,7 +25,8 @@ use self::ring::{
 use self::socket::{Greeted, Greeting, Heard, Notice};
 use crate::events::Events;
 use crate::payload::PayloadCopier;
-use crate::{Link, LinkStatistics, OnFrame, PayloadUnmapped, WaitFds};
+use crate::udp::PayloadUnmapped;
+use crate::{Link, LinkStatistics, OnFrame, WaitFds};
 
 /// The reason why a link over shared memory could not be opened.
 #[derive(Debug, Error)]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use wire_edge::QueuePairNumber;
 
-use crate::{UdpConfig, UdpError, UdpLink};
+use crate::udp::{UdpConfig, UdpError, UdpLink};
 
 /// The mapping between queue pair numbers and UDP ports.
 ///

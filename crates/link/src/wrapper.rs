@@ -4,7 +4,8 @@ use std::io;
 
 use delivery::{Instant, LinkCaps, LinkEvent, TxBatch};
 
-use crate::{EthernetHeader, Link, LinkStatistics, OnFrame, WaitFds};
+use crate::ethernet::EthernetHeader;
+use crate::{Link, LinkStatistics, OnFrame, WaitFds};
 
 /// A link that wraps another link. By default it forwards each call to the inner link.
 pub(crate) trait Wrapper: Send {

@@ -344,7 +344,7 @@ impl Link for XdpLink {
         LinkStatistics { receive_kernel_drops, events_dropped, ..self.statistics }
     }
 
-    fn ethernet_header(&self) -> Option<crate::EthernetHeader> {
+    fn ethernet_header(&self) -> Option<crate::ethernet::EthernetHeader> {
         Some(self.framing.ethernet_header())
     }
 }

@@ -6,7 +6,7 @@ use link::{PacketError, ShmError, UdpError, XdpError};
 use runtime::{AttachError, StartError};
 use thiserror::Error;
 
-use crate::LinkSpecError;
+use crate::parse::LinkSpecError;
 
 /// The reason why an endpoint could not be created, or a link could not be added to it.
 #[derive(Debug, Error)]

@@ -14,8 +14,11 @@ use link::{PacketError, start_thread};
 use runtime::{AttachError, Runtime};
 use wire_edge::PeerAddr;
 
+use crate::LinkSpec;
+use crate::error::BindError;
 use crate::open::{self, LinkPlace, Opener, Raw, find, is_link_local, owner, usable};
-use crate::{BindError, LinkProblem, LinkSpec, PeerSpec};
+use crate::peers::PeerSpec;
+use crate::problem::LinkProblem;
 
 /// The links that a program wants, and the links that were opened for them.
 #[derive(Debug)]

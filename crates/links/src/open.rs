@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use link::host::{self, Interface, InterfaceAddress};
 use link::{Link, PacketConfig, PacketLink, ShmLink, UdpConfig, UdpLink, XdpConfig, XdpLink};
 
-use crate::{BindError, LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
+use crate::error::BindError;
+use crate::{LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
 
 /// Settings for opening links.
 #[derive(Clone, Debug)]

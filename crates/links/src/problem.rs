@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::{BindError, LinkSpec};
+use crate::LinkSpec;
+use crate::error::BindError;
 
 /// The reason why the endpoint could not open a link that the program wants.
 ///

@@ -8,13 +8,15 @@ use core::sync::atomic::Ordering;
 
 use wire_edge::RemoteKey;
 
+use crate::error::AccessError;
 use crate::gate::Phase;
+use crate::payload::Payload;
+use crate::rights::Rights;
+use crate::slot::RegionId;
 use crate::slot::{Slot, SlotState};
+use crate::table::{MemoryTable, ProtectionDomain, Region, Window};
 use crate::table::{OpenedKey, WHOLE_ADDRESS_SPACE_KEY, own_rights};
-use crate::{
-    AccessError, MemoryTable, Payload, PayloadSlice, ProtectionDomain, Region, RegionId, Rights,
-    Window, copy, fault, probe,
-};
+use crate::{PayloadSlice, copy, fault, probe};
 
 /// The right to look up regions and to access their memory, for one engine turn on one thread.
 ///

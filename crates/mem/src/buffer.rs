@@ -7,10 +7,12 @@ use core::sync::atomic::Ordering;
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::sync::Arc;
 
+use crate::copy;
+use crate::error::BufferError;
 use crate::home::Home;
 use crate::lendable::LendablePages;
 use crate::mapped::MappedPages;
-use crate::{BufferError, Integer, Word, copy};
+use crate::word::{Integer, Word};
 
 /// Memory for registration, shared between its user and the table. It is either new zeroed memory,
 /// aligned to pages ([`Buffer::new`]), or existing bytes ([`Buffer::from_vec`],

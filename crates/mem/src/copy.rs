@@ -3,8 +3,9 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
+use crate::error::AccessError;
 use crate::fault::{self, Word};
-use crate::{AccessError, Payload};
+use crate::payload::Payload;
 
 /// Copies `len` bytes. The ranges may overlap.
 ///

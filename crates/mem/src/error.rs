@@ -2,7 +2,9 @@
 
 use wire_edge::RemoteKey;
 
-use crate::{ProtectionDomain, RegionId, Rights};
+use crate::rights::Rights;
+use crate::slot::RegionId;
+use crate::table::ProtectionDomain;
 
 /// Reason why an access to registered memory failed. The access touched no byte, with two
 /// exceptions: with [`AccessError::Unmapped`] and [`AccessError::Kernel`], it may have touched

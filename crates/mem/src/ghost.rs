@@ -4,7 +4,7 @@
 //! payload in the sender's memory. The network writes the stamp at the place where the payload
 //! would begin. The log of placements therefore shows which bytes of the sender were placed.
 
-use crate::Payload;
+use crate::payload::Payload;
 
 /// A placement in a ghost region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -40,7 +40,8 @@ pub(crate) fn read_stamp(payload: Payload<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MemoryTable, Rights, TableLimits};
+    use crate::rights::Rights;
+    use crate::table::{MemoryTable, TableLimits};
 
     #[test]
     fn placements_in_a_ghost_are_recorded_with_their_origin() {

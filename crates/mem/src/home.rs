@@ -6,7 +6,7 @@ use std::alloc::{Layout, dealloc};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use crate::Buffer;
+use crate::buffer::Buffer;
 use crate::lendable::LendablePages;
 use crate::mapped::MappedPages;
 
@@ -209,7 +209,9 @@ mod tests {
     use core::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::{BufferError, MemoryTable, RegisterError, Rights, TableLimits};
+    use crate::error::{BufferError, RegisterError};
+    use crate::rights::Rights;
+    use crate::table::{MemoryTable, TableLimits};
 
     #[test]
     fn a_vector_is_returned_unchanged_without_a_copy() {

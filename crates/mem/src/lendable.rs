@@ -201,7 +201,9 @@ const LENDABLE_BYTES_MIN: usize = 64 * 1024;
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::{Buffer, MemoryTable, Region, Rights, TableLimits};
+    use crate::buffer::Buffer;
+    use crate::rights::Rights;
+    use crate::table::{MemoryTable, Region, TableLimits};
 
     fn table() -> MemoryTable {
         MemoryTable::new(TableLimits::default(), [1, 2])

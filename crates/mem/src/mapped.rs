@@ -51,7 +51,7 @@ const MAPPED_BYTES_MIN: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
-    use crate::Buffer;
+    use crate::buffer::Buffer;
 
     /// Returns how many pages of a buffer are in memory, according to `mincore`.
     fn resident(buffer: &Buffer) -> usize {

@@ -2,7 +2,8 @@
 
 use core::sync::atomic::AtomicU32;
 
-use crate::{AccessError, RegisterError, copy};
+use crate::copy;
+use crate::error::{AccessError, RegisterError};
 
 /// Checks that every page of the range is readable, and if `write` is set, also writable. Loads all
 /// pages, so that the first placement does not cause page faults.

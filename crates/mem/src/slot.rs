@@ -4,7 +4,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
-use crate::Rights;
+use crate::rights::Rights;
 
 /// Identifies a memory region in this process. A table never reuses an identifier, and every other
 /// table of the process refuses it.

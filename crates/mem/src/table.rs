@@ -11,13 +11,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wire_edge::{KeyedPermutation, RemoteKey};
 
 use crate::access::MemoryAccess;
+use crate::buffer::Buffer;
+use crate::error::RegisterError;
 use crate::gate::TurnGate;
 use crate::ghost::{self, GhostPlacement};
+use crate::payload::Payload;
+use crate::rights::Rights;
+use crate::slot::RegionId;
 use crate::slot::{
     GrowingArray, KEY_GENERATION_BITS, KEY_GENERATION_MASK, KEY_SLOT_BITS, Slot, SlotKind,
     SlotState,
 };
-use crate::{Buffer, Payload, RegionId, RegisterError, Rights, fault, probe};
+use crate::{fault, probe};
 
 use windows::Windows;
 pub(crate) use windows::own_rights;

@@ -4,7 +4,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use crate::{Buffer, BufferError};
+use crate::buffer::Buffer;
+use crate::error::BufferError;
 
 /// An integer of 8, 16, 32 or 64 bits at an offset in a [`Buffer`], in native byte order. Meant for
 /// integers that peers and threads read and change concurrently. [`Buffer::word`] returns this

@@ -975,7 +975,7 @@ pub enum AttachError {
     Refused(#[from] EngineLinkError),
     /// The caller is a forked child.
     #[error(transparent)]
-    Forked(#[from] crate::Forked),
+    Forked(#[from] crate::fork::Forked),
 }
 
 /// Nanoseconds for which shared memory counts as busy after it delivered a frame: a few round

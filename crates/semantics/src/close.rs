@@ -3,7 +3,7 @@
 use mem::AccessError;
 use wire_edge::CloseReason;
 
-use crate::{AccessFault, OperationError};
+use work::{AccessFault, OperationError};
 
 /// Returns the error of the failed operation if the peer closes the connection with `reason`. If a
 /// message fails on a queue pair, the end that sent the message and the end that posted the receive

@@ -20,7 +20,7 @@ use crate::outlet::Outlet;
 use crate::pools::Pools;
 use crate::receive_queue::{Destination, Posted, ReceiveQueue};
 use crate::slab::NIL;
-use crate::{
+use work::{
     Completion, CompletionKind, OperationError, Owner, Piece, PieceList, PostError, Queues, Receive,
 };
 

@@ -22,7 +22,7 @@ use crate::limits::{OPERATION_SHARE, OPERATION_WINDOW_DEFAULT};
 use crate::outlet::Outlet;
 use crate::pools::Pools;
 use crate::slab::{NIL, Slab};
-use crate::{
+use work::{
     CompletionKind, INLINE_BYTES_MAX, Operation, OperationError, Owner, PieceList, PostError,
     Queues, Request, Sink,
 };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::pools::Notices;
-use crate::{Completion, CompletionQueue, PostError, Push};
+use work::{Completion, CompletionQueue, PostError, Push};
 
 /// A completion queue. If `promises` is true, posting work reserves room in the queue.
 #[derive(Debug)]

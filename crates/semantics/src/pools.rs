@@ -17,8 +17,8 @@ use crate::order_pool::OrderPool;
 use crate::outbound::{OutOperation, Response, Retransmission};
 use crate::range_set::RangeSet;
 use crate::receive_queue::Destination;
+use crate::shared_receives::{SharedReceives, Unfit};
 use crate::slab::Slab;
-use crate::{SharedReceives, Unfit};
 
 /// Records of operations that all connections of an endpoint share. An idle connection uses no
 /// record.

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use mem::RegionId;
 use wire_edge::MessageNumber;
 
-use crate::Receive;
 use crate::slab::NIL;
+use work::Receive;
 
 /// A posted receive.
 #[derive(Clone, Copy, Debug)]

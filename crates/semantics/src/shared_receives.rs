@@ -25,7 +25,7 @@ use self::seen_by_loom::ArrayQueue;
 use crate::limits::SHARED_RECEIVES_MAX;
 use crate::lists::Lists;
 use crate::receive_queue::{Destination, Posted};
-use crate::{Owner, PieceList, PostError, Receive};
+use work::{Owner, PieceList, PostError, Receive};
 
 /// A bounded queue of receives for any number of connections of one endpoint: the shared receive
 /// queue of verbs.

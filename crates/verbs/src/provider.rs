@@ -164,7 +164,7 @@ pub trait Wire: Send + Sync {
     ///
     /// # Errors
     /// Returns the error of the failed step.
-    fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error>;
+    fn set_membership(&self, group: crate::attributes::Gid, is_member: bool) -> Result<(), Error>;
 }
 
 /// The reason that the wire (the transport) reports for the end of a queue pair's connection.

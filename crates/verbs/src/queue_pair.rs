@@ -83,7 +83,7 @@ pub struct QueuePair {
     wire: RwLock<Option<Box<dyn Wire>>>,
     owners: Mutex<Vec<Owner>>,
     /// Multicast groups that the queue pair has joined.
-    groups: Mutex<Vec<crate::Gid>>,
+    groups: Mutex<Vec<crate::attributes::Gid>>,
     end: ending::End,
     events: Unacknowledged,
     /// Value that the C API stores with this object.
@@ -214,7 +214,11 @@ impl QueuePair {
     /// * Returns [`Error::Invalid`] if the queue pair does not carry datagrams.
     /// * Returns [`Error::Invalid`] if the queue pair is to leave a group that it has not joined.
     /// * Returns the errors of the wire, the transport that carries the work of the queue pair.
-    pub fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error> {
+    pub fn set_membership(
+        &self,
+        group: crate::attributes::Gid,
+        is_member: bool,
+    ) -> Result<(), Error> {
         self.provider().check()?;
         if self.service != QueuePairType::Datagram || !group.is_group() {
             return Err(Error::Invalid("only queue pairs for datagrams are in groups".into()));

@@ -44,7 +44,7 @@ const REST_NS: u64 = 16_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Application, Outcome, Spinning, WaitPolicy, WakeUp};
+    use crate::wait_policy::{Application, Outcome, Spinning, WaitPolicy, WakeUp};
 
     /// Simulates the progress thread while an application waits in a call for each answer. Returns
     /// how many times per second the progress thread wakes up, and how many of these wake-ups the

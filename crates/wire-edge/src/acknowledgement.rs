@@ -1,9 +1,10 @@
 //! The ack section (protocol.md §3.3).
 
+use crate::error::DecodeError;
 use crate::fields::{self, Layout, layout_end};
+use crate::identity::{LinkIndex, MessageNumber, OperationNumber};
 use crate::octets::{get, put};
 use crate::parameters::ranged;
-use crate::{DecodeError, LinkIndex, MessageNumber, OperationNumber};
 
 /// Maximum number of link blocks in an ack section: one for each link index.
 pub const ACK_BLOCKS_MAX: usize = 16;

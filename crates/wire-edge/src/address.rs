@@ -1,8 +1,9 @@
 //! Link addresses in handshakes and control messages.
 
+use crate::error::DecodeError;
 use crate::fields::{self, Layout, layout_end};
+use crate::identity::PeerAddr;
 use crate::octets::get;
-use crate::{DecodeError, PeerAddr};
 
 /// Size of an address on the wire, in bytes.
 pub(crate) const ADDRESS_BYTES: usize = layout_end(Layout::Address);

@@ -1,10 +1,12 @@
 //! Control messages (protocol.md §3.5).
 
 use crate::address::decode_address;
+use crate::error::DecodeError;
 use crate::fields::{self, Layout, layout_end};
+use crate::identity::{LinkIndex, MessageNumber, OperationNumber, PeerAddr};
 use crate::octets::{get, put};
 use crate::parameters::ranged;
-use crate::{CloseReason, DecodeError, LinkIndex, MessageNumber, OperationNumber, PeerAddr};
+use crate::reason::CloseReason;
 
 /// Maximum number of bytes of private data in a Close.
 pub const CLOSE_PRIVATE_BYTES_MAX: usize = 128;

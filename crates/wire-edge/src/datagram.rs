@@ -1,9 +1,11 @@
 //! Datagrams: frames without a connection, from one queue pair to another queue pair or to a group
 //! (protocol.md §10).
 
+use crate::error::DecodeError;
 use crate::fields::{self, Layout, layout_end};
+use crate::flags::{Flags, Kind};
+use crate::identity::{PeerAddr, QueuePairNumber};
 use crate::octets::{get, put};
-use crate::{DecodeError, Flags, Kind, PeerAddr, QueuePairNumber};
 
 /// Number of bytes of a datagram before its payload.
 pub const DATAGRAM_HEADER_BYTES: usize = layout_end(Layout::Datagram);
@@ -118,8 +120,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::frame::{decode, peek, peek_prefix};
     use crate::generate::{datagram, mutations};
-    use crate::{ConnectionId, Epoch, decode, peek, peek_prefix};
+    use crate::identity::{ConnectionId, Epoch};
 
     proptest! {
         #[test]

@@ -1,7 +1,7 @@
 //! The envelope of a frame on raw Ethernet. It contains the fields that UDP and IP add to a frame
 //! in a UDP datagram.
 
-use crate::DecodeError;
+use crate::error::DecodeError;
 use crate::fields::{self, Field, Layout, layout_end};
 use crate::octets::{get, put};
 

@@ -1,6 +1,7 @@
 //! Errors in received bytes, as decoders report them.
 
-use crate::{Flags, Kind, LinkIndex};
+use crate::flags::{Flags, Kind};
+use crate::identity::LinkIndex;
 
 /// Why bytes from a peer are malformed. Each cause has a variant. The receiver drops the bytes and
 /// counts the cause.

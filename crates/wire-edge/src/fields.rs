@@ -6,9 +6,12 @@
 //! In layouts of connection headers, offsets count from the start of the frame, as in protocol.md.
 //! In all other layouts, offsets count from the start of the layout.
 
-use crate::{
-    AtomicOpcode, CloseReason, EnvelopeKind, Features, Flags, Kind, LinkStatus, RejectReason,
-};
+use crate::control::LinkStatus;
+use crate::envelope::EnvelopeKind;
+use crate::flags::{Flags, Kind};
+use crate::frame::AtomicOpcode;
+use crate::parameters::Features;
+use crate::reason::{CloseReason, RejectReason};
 
 /// A group of fields that are adjacent in a frame.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -242,8 +245,8 @@ fields! {
     PACKET = Common, "packet", 8, 4, Decimal, 0..=ANY, "Low 32 bits of the packet number on this link";
 
     OPERATION = Operation, "operation", 12, 4, Decimal, 0..=ANY, "Operation sequence number";
-    OFFSET = Offset, "offset", 16, 4, Quantity("bytes"), 0..=crate::OPERATION_BYTES_MAX, "Of the payload's first byte within the operation";
-    LENGTH = Length, "length", 16, 4, Quantity("bytes"), 0..=crate::OPERATION_BYTES_MAX, "Bytes to read";
+    OFFSET = Offset, "offset", 16, 4, Quantity("bytes"), 0..=crate::frame::OPERATION_BYTES_MAX, "Of the payload's first byte within the operation";
+    LENGTH = Length, "length", 16, 4, Quantity("bytes"), 0..=crate::frame::OPERATION_BYTES_MAX, "Bytes to read";
     OPCODE = Opcode, "opcode", 16, 4, Names(ATOMIC_OPCODES), 1..=2, "Atomic operation to perform";
     MESSAGE = Message, "message", 20, 4, Decimal, 0..=ANY, "Ordinal of the receive it consumes";
     KEY = Tagged, "key", 20, 4, Hexadecimal, 0..=ANY, "Remote key";

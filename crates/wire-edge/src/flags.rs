@@ -1,6 +1,6 @@
 //! The first two bytes of every connection frame: kinds and flags.
 
-use crate::DecodeError;
+use crate::error::DecodeError;
 
 /// The kind of a frame (protocol.md §1.2). The discriminant is the low nibble of byte 0.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -1,12 +1,13 @@
 //! Connection frames (protocol.md §3).
 
+use crate::acknowledgement::AckSection;
+use crate::error::DecodeError;
 use crate::fields::{self, Layout, layout_end};
+use crate::flags::{Flags, Kind};
+use crate::handshake;
+use crate::identity::{ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, RemoteKey};
 use crate::octets::{get, put};
 use crate::rules::{check_end, check_flags, check_ranges, check_write};
-use crate::{
-    AckSection, ConnectionId, DecodeError, Epoch, Flags, Kind, LinkIndex, MessageNumber,
-    OperationNumber, RemoteKey, handshake,
-};
 
 /// Size of the common header, in bytes.
 pub const COMMON_BYTES: usize = layout_end(Layout::Common);
@@ -514,8 +515,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::acknowledgement::AckBlock;
+    use crate::control::control_messages;
     use crate::generate::{CONNECTION_KINDS, frame_parts, mutations};
-    use crate::{AckBlock, control_messages};
 
     proptest! {
         #[test]
@@ -745,12 +747,17 @@ mod tests {
     #[test]
     fn a_close_reports_what_was_delivered_in_an_ack_section_without_blocks() {
         let mut frame = frame(Flags::ACK.with(Flags::ACK_NOW), &Header::Control, b"");
-        let mut section = [0; crate::ACK_SECTION_BYTES_MAX];
-        let length = crate::encode_acks(OperationNumber(7), MessageNumber(9), &[], &mut section);
+        let mut section = [0; crate::acknowledgement::ACK_SECTION_BYTES_MAX];
+        let length = crate::acknowledgement::encode_acks(
+            OperationNumber(7),
+            MessageNumber(9),
+            &[],
+            &mut section,
+        );
         frame.extend_from_slice(&section[..length]);
-        let (reason, operation) = (crate::CloseReason::OutOfRange, OperationNumber(7));
-        let close = crate::Control::Close { reason, operation, private_data: b"why" };
-        let mut message = [0; crate::CONTROL_BYTES_MAX];
+        let (reason, operation) = (crate::reason::CloseReason::OutOfRange, OperationNumber(7));
+        let close = crate::control::Control::Close { reason, operation, private_data: b"why" };
+        let mut message = [0; crate::control::CONTROL_BYTES_MAX];
         let length = close.encode(&mut message);
         frame.extend_from_slice(&message[..length]);
         let decoded = decode(&frame).expect("a frame");

@@ -6,13 +6,21 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
-use crate::{
-    ACK_BLOCK_WORDS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, AtomicOpcode,
-    CLOSE_PRIVATE_BYTES_MAX, CONTROL_BYTES_MAX, CloseReason, ConnectionId, Control, Datagram,
-    Epoch, Features, Flags, HEADER_BYTES_MAX, Header, Kind, LinkIndex, LinkStatus, MessageNumber,
-    OPERATION_BYTES_MAX, OperationNumber, Parameters, PeerAddr, Prefix, QueuePairNumber,
-    RejectReason, RemoteKey, encode_acks, encode_header,
+use crate::acknowledgement::{
+    ACK_BLOCK_WORDS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, encode_acks,
 };
+use crate::control::{CLOSE_PRIVATE_BYTES_MAX, CONTROL_BYTES_MAX, Control, LinkStatus};
+use crate::datagram::Datagram;
+use crate::flags::{Flags, Kind};
+use crate::frame::{
+    AtomicOpcode, HEADER_BYTES_MAX, Header, OPERATION_BYTES_MAX, Prefix, encode_header,
+};
+use crate::identity::{
+    ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, PeerAddr, QueuePairNumber,
+    RemoteKey,
+};
+use crate::parameters::{Features, Parameters};
+use crate::reason::{CloseReason, RejectReason};
 
 /// A connection frame before encoding.
 #[derive(Clone, Debug)]

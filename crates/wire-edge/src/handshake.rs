@@ -1,10 +1,14 @@
 //! Handshake frames (protocol.md §2).
 
+use crate::VERSION;
 use crate::address::{ADDRESS_BYTES, Addresses};
+use crate::error::DecodeError;
 use crate::fields::{self, Layout, MAGIC_BYTES, layout_end};
+use crate::flags::Kind;
+use crate::identity::{ConnectionId, Epoch};
 use crate::octets::{get, put};
 use crate::parameters::{PARAMETERS_BYTES, Parameters, ranged};
-use crate::{ConnectionId, DecodeError, Epoch, Kind, RejectReason, VERSION};
+use crate::reason::RejectReason;
 
 /// Size of a cookie, in bytes.
 pub const COOKIE_BYTES: usize = layout_end(Layout::Cookie);
@@ -364,8 +368,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::frame::peek;
     use crate::generate::{address, mutations, parameters, reject_reason};
-    use crate::{PeerAddr, peek};
+    use crate::identity::PeerAddr;
 
     proptest! {
         #[test]
@@ -456,7 +461,7 @@ mod tests {
             ids: (0, 1),
             parameters: Parameters {
                 incarnation: 0,
-                features: crate::Features::NONE,
+                features: crate::parameters::Features::NONE,
                 epoch: Epoch(0),
                 links_max: 17,
                 frame_bytes_max: 1472,
@@ -465,7 +470,7 @@ mod tests {
                 order_pool_bytes: 0,
                 receive_buffer_bytes: 0,
                 ack_delay_max_ns: 0,
-                receive_credit: crate::MessageNumber(0),
+                receive_credit: crate::identity::MessageNumber(0),
                 service: 0,
             },
             cookie: [0; 24],

@@ -2,9 +2,10 @@
 //! (protocol.md §2.2).
 
 use crate::address::decode_address;
+use crate::error::DecodeError;
 use crate::fields::{self, Layout, layout_end};
+use crate::identity::PeerAddr;
 use crate::octets::{get, put};
-use crate::{DecodeError, PeerAddr};
 
 /// The endpoint that now has the service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,8 +1,9 @@
 //! The parameters that an endpoint announces to its peer in Hello and Accept.
 
+use crate::error::DecodeError;
 use crate::fields::{self, Field, Layout, layout_end};
+use crate::identity::{Epoch, MessageNumber};
 use crate::octets::{get, put};
-use crate::{DecodeError, Epoch, MessageNumber};
 
 /// Size of the parameters on the wire, in bytes.
 pub const PARAMETERS_BYTES: usize = layout_end(Layout::Parameters);

@@ -1,6 +1,8 @@
 //! Rules for the numbers and flags of a connection frame (protocol.md §3.1 and §3.2).
 
-use crate::{DecodeError, Flags, Header, Kind, OPERATION_BYTES_MAX};
+use crate::error::DecodeError;
+use crate::flags::{Flags, Kind};
+use crate::frame::{Header, OPERATION_BYTES_MAX};
 
 //= protocol.md: flag.1, send-invalidate.1
 /// Checks that a frame of this kind may have these flags. Checks the flags that announce parts of a

@@ -2,7 +2,8 @@
 
 use wire_edge::RemoteKey;
 
-use crate::{CompletionStatus, OperationError};
+use crate::completion_status::CompletionStatus;
+use crate::error::OperationError;
 
 /// A report to the application that an operation, a receive or a notification is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

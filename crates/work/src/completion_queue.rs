@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
 use thiserror::Error;
 
-use crate::Completion;
+use crate::completion::Completion;
 use crate::completion::{STAMP_SHIFT, TAKES_PLACE, WORDS};
 use crate::limits::COMPLETIONS_MAX;
 #[cfg(loom)]

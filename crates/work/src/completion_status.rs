@@ -1,6 +1,7 @@
 //! The result of work, expressed as a status of verbs.
 
-use crate::{AccessFault, CompletionKind, OperationError};
+use crate::completion::CompletionKind;
+use crate::error::{AccessFault, OperationError};
 
 /// The statuses of a work completion. Names and numbers are those of verbs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

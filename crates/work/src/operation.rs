@@ -3,8 +3,10 @@
 use mem::{MemoryAccess, ProtectionDomain, RegionId, Rights, Window};
 use wire_edge::RemoteKey;
 
+use crate::completion::CompletionKind;
+use crate::error::PostError;
 use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
-use crate::{CompletionKind, Piece, PieceList, PostError};
+use crate::pieces::{Piece, PieceList};
 
 /// An operation to post.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,8 @@ use std::sync::{
     atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-use crate::{OperationError, Wakeups};
+use crate::error::OperationError;
+use crate::wakeups::Wakeups;
 
 /// The progress of an operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

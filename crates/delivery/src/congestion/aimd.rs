@@ -2,8 +2,8 @@
 //! lower and an upper bound of the window follow from the measured rate.
 
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
-use crate::Instant;
 use crate::rate::bytes_in;
+use crate::time::Instant;
 
 /// Percentage of the window that remains after a loss (CUBIC, RFC 9438 §4.6).
 const LOSS_LEAVES_PERCENT: u64 = 70;

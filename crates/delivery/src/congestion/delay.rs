@@ -1,7 +1,7 @@
 //! Congestion control that keeps the queueing delay at a target.
 
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
-use crate::Instant;
+use crate::time::Instant;
 
 /// Factor for reductions of the window, in percent (Swift, SIGCOMM 2020, β). If the queueing delay
 /// exceeds the target, the window shrinks by this factor times the excess divided by the round-trip

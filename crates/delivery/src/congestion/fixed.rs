@@ -1,7 +1,7 @@
 //! Congestion control with a constant window, like in `MultiEdge`.
 
 use super::{AckSample, CongestionController, LossSample, WINDOW_FRAMES_MIN};
-use crate::Instant;
+use crate::time::Instant;
 
 /// Allows a constant number of frames in flight. Losses, marks and delay do not change it.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,8 @@ pub(crate) use aimd::HOST_NS_MAX;
 pub use delay::Delay;
 pub use fixed::Fixed;
 
-use crate::{Instant, Pack, Packer, Unpacker};
+use crate::pack::{Pack, Packer, Unpacker};
+use crate::time::Instant;
 
 /// Number of frames in flight that every algorithm allows. With two frames, one can be on the wire
 /// while the peer acknowledges the other.

@@ -5,9 +5,10 @@ use wire_edge::{AckBlock, PacketNumber};
 use super::{AckSummary, Drain, Fate, SendHalf};
 use crate::congestion::{AckSample, CongestionController};
 use crate::coverage::Coverage;
+use crate::protocol_error::ProtocolError;
 use crate::rate::{Newest, SendStamp};
 use crate::sent_packets::{Kind, Record, SentPool};
-use crate::{Instant, ProtocolError};
+use crate::time::Instant;
 
 impl<T: Copy> SendHalf<T> {
     //= protocol.md: ack.11

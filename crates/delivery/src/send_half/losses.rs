@@ -1,11 +1,11 @@
 //! Declares packets lost, and decides how long to remember lost packets.
 
 use super::{Fate, SendHalf};
-use crate::Instant;
 use crate::congestion::{CongestionController, LossSample};
 use crate::coverage::reaches;
 use crate::loss::Verdict;
 use crate::sent_packets::{Kind, Record};
+use crate::time::Instant;
 
 impl<T: Copy> SendHalf<T> {
     /// Applies the loss rule to every packet in flight that an acknowledged packet has overtaken.

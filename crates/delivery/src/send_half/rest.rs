@@ -1,8 +1,8 @@
 //! Packing (compression) of a sending half that has no packet in flight.
 
 use super::{Drain, SendHalf};
+use crate::pack::{Pack, Packer, Unpacker};
 use crate::sent_packets::SentPackets;
-use crate::{Pack, Packer, Unpacker};
 
 impl<T: Copy> SendHalf<T> {
     /// Returns true if no packet is in flight and no lost packet is remembered. Only then may the

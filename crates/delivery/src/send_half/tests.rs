@@ -1,7 +1,7 @@
 use wire_edge::{AckBlock, AckDelay, LinkIndex};
 
 use super::*;
-use crate::ProtocolError;
+use crate::protocol_error::ProtocolError;
 
 const US: u64 = 1_000;
 

@@ -1,9 +1,9 @@
 //! Determines how many bytes may be in flight, and how many bytes to send together.
 
 use super::{Drain, SendHalf};
-use crate::Instant;
 use crate::congestion::CongestionController;
 use crate::rate::bytes_in;
+use crate::time::Instant;
 
 impl<T: Copy> SendHalf<T> {
     //= protocol.md: flight.1

@@ -5,8 +5,8 @@ use semantics::{OperationError, OperationFlags, Order, PIECES_MAX, Piece, Reques
 use wire_edge::RemoteKey;
 
 use super::{Connection, EdgeHost, refusal_of};
-use crate::Random;
 use crate::host::{Action, Operation, Refusal};
+use crate::random::Random;
 
 impl EdgeHost {
     /// Translates an operation of a connection to a request of the engine. `region` is the

@@ -6,8 +6,8 @@
 
 use super::fit::{Parameter, fit};
 use super::{Costs, Exercise, Length, Outcome, PAYLOAD_BYTES, Pauses, Trial, run};
-use crate::EdgeCosts;
-use crate::LinkModel;
+use crate::channel::LinkModel;
+use crate::costs::EdgeCosts;
 use crate::scenario::TransferError;
 
 /// A measurement on links that were not the bottleneck.

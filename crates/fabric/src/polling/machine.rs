@@ -10,12 +10,16 @@ use wire_edge::PeerAddr;
 use super::pauses::Interruptions;
 use super::program::{Finished, PingPong, Program};
 use super::{Costs, Exercise, Trial};
+use crate::channel::LinkModel;
 use crate::channel::{Admission, Channel};
+use crate::edge_host::EdgeHost;
 use crate::host::{
     Action, CompletionKind, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Region,
 };
+use crate::network::port_address;
+use crate::queue::EventQueue;
+use crate::random::Random;
 use crate::scenario::{TransferError, check_links};
-use crate::{EdgeHost, EventQueue, LinkModel, Random, port_address};
 
 /// The two hosts, and the frames in flight between them.
 pub(super) struct Machine {

@@ -1,6 +1,6 @@
 //! Pauses of a simulated processor.
 
-use crate::Random;
+use crate::random::Random;
 
 /// Times in which a host does not run, because the kernel or a hypervisor uses its processor.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

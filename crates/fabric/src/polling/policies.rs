@@ -13,9 +13,9 @@ mod recovery;
 
 use core::fmt;
 
-use crate::EdgeCosts;
+use crate::channel::{Jitter, LinkModel, TokenBucket};
+use crate::costs::EdgeCosts;
 use crate::stream::{raw_link, shaped};
-use crate::{Jitter, LinkModel, TokenBucket};
 
 use super::{Costs, Exercise};
 

@@ -17,7 +17,7 @@ mod threads;
 mod tests;
 
 use super::{Costs, Exercise};
-use crate::LinkModel;
+use crate::channel::LinkModel;
 use crate::scenario::TransferError;
 use crate::scheduler::Settings;
 use machine::Machine;

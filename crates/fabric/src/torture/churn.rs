@@ -20,9 +20,14 @@ use super::healing::OUTAGE_EXCUSED_NS;
 use super::plan::{Disaster, Plan, Wiring};
 use super::report::{Options, Report};
 use super::run::{Run, SLICE_NS, Wake};
+use crate::channel::Faults;
+use crate::edge_host::EdgeHost;
 use crate::host::HostEngine;
+use crate::network::port_address;
 use crate::oracle::Violation;
-use crate::{EdgeHost, Faults, Kind, Random, World, port_address};
+use crate::random::Random;
+use crate::trace::Kind;
+use crate::world::World;
 
 /// Results of a soak.
 #[derive(Clone, Debug)]
@@ -111,7 +116,7 @@ pub(super) fn address(wiring: &Wiring, host: usize, link: usize, version: u16) -
     // each address from a hash.
     let mut bytes = [0; 20];
     bytes[0] = 1;
-    let name = crate::digest(&[host as u8, link as u8, version as u8, (version >> 8) as u8]);
+    let name = crate::trace::digest(&[host as u8, link as u8, version as u8, (version >> 8) as u8]);
     bytes[4..10].copy_from_slice(&name.to_le_bytes()[..6]);
     bytes[4] = bytes[4] & 0xfc | 2;
     PeerAddr(bytes)

@@ -8,8 +8,9 @@ use super::plan::Plan;
 use super::strangers::StrangersPlan;
 use super::unlike::Unlike;
 use super::wrap::Wrap;
+use crate::channel::Faults;
+use crate::random::Random;
 use crate::world::Turns;
-use crate::{Faults, Random};
 
 /// The classes that a run has in addition to its plan.
 #[derive(Clone, Debug, Default)]

@@ -8,9 +8,9 @@ use delivery::{Instant, LinkId};
 use wire_edge::{ROUTE_HEADER_BYTES, route_header};
 
 use super::run::{Run, Wake};
-use crate::World;
 use crate::host::{Completion, CompletionKind, Datagram, HostEngine, Refusal, Region};
 use crate::oracle::Violation;
+use crate::world::World;
 
 /// The datagram port of a host, and the memory of the port. A host gets a new port after each
 /// restart.

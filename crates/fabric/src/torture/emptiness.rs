@@ -5,9 +5,9 @@ use delivery::Instant;
 
 use super::end::Stage;
 use super::run::Run;
-use crate::World;
 use crate::host::HostEngine;
 use crate::oracle::Violation;
+use crate::world::World;
 
 impl<E: HostEngine> Run<'_, E> {
     /// Makes every application close its connections, and waits until the peers know that the

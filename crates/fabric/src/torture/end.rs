@@ -9,9 +9,10 @@ use crate::host::{
     Refusal, Region,
 };
 use crate::oracle::{DirectionModel, Posted, TargetMemory};
+use crate::random::Random;
 use crate::torture::gates::{Gate, Passage};
 use crate::torture::plan::TrafficPlan;
-use crate::{Random, World};
+use crate::world::World;
 
 /// The stage of a connection on one side.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

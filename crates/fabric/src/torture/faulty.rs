@@ -8,9 +8,12 @@ use super::classes::{CALM_NS, calm};
 use super::full::fill_for;
 use super::plan::{Disaster, Plan};
 use super::run::{Run, Wake};
+use crate::channel::Faults;
 use crate::host::HostEngine;
 use crate::network::Mute;
-use crate::{Faults, PortId, Random, World};
+use crate::network::PortId;
+use crate::random::Random;
+use crate::world::World;
 
 /// A faulty host, and how it misbehaves.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use wire_edge::{
     Parameters, PeerAddr, Prefix, RemoteKey, VERSION, encode_acks, encode_header,
 };
 
-use crate::Random;
+use crate::random::Random;
 
 /// Returns the common header of an overheard frame; `None` if the frame is not a connection frame.
 pub(super) fn prefix_of(frame: &[u8]) -> Option<Prefix> {

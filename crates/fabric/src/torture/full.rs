@@ -4,7 +4,8 @@ use delivery::Instant;
 
 use super::run::{Run, Wake};
 use crate::host::HostEngine;
-use crate::{Random, World};
+use crate::random::Random;
+use crate::world::World;
 
 /// Periods in which a driver is full. At most one driver is full at a time.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,8 @@ use super::end::{Drawn, End, Stage};
 use super::queue_pairs::QueuePairs;
 use super::run::Run;
 use crate::host::{Action, Completion, CompletionKind, HostEngine, Refusal, Region};
-use crate::{Kind, World};
+use crate::trace::Kind;
+use crate::world::World;
 
 /// The key with which the peer accesses an end's target, and the state of this key.
 #[derive(Clone, Copy, Debug)]

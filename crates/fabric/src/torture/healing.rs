@@ -4,9 +4,11 @@ use delivery::{Instant, LinkId};
 
 use super::plan::Disaster;
 use super::run::{Pair, Run, SharedCounter, Wake};
+use crate::channel::Faults;
 use crate::host::{ConnectionHandle, HostEngine};
 use crate::torture::end::{COUNTERS, Stage};
-use crate::{Faults, Kind, World};
+use crate::trace::Kind;
+use crate::world::World;
 
 impl<E: HostEngine> Run<'_, E> {
     /// Applies a disaster.

@@ -6,7 +6,8 @@ use delivery::Instant;
 use super::plan::Plan;
 use super::run::{Run, Wake};
 use crate::host::HostEngine;
-use crate::{Random, World};
+use crate::random::Random;
+use crate::world::World;
 
 /// One direction of a path that, during the run, starts to drop frames longer than
 /// `frame_bytes_max`.

@@ -4,8 +4,8 @@ use wire_edge::{Control, LinkIndex, Prefix};
 
 use super::forging;
 use super::run::Run;
-use crate::World;
 use crate::host::HostEngine;
+use crate::world::World;
 
 impl<E: HostEngine> Run<'_, E> {
     /// Makes a host send a false statement to one of its peers.
@@ -23,7 +23,7 @@ impl<E: HostEngine> Run<'_, E> {
         let links = self.plan.links.len() as u8;
         let link = (usize::from(to.0) % self.plan.links.len()) as u8;
         let random = &mut self.strangers.random;
-        let named = crate::port_address(NAMED_FIRST + random.below(4) as u8, link);
+        let named = crate::network::port_address(NAMED_FIRST + random.below(4) as u8, link);
         let from = match random.below(8) {
             0 => named,
             _ => world.network.caps(own).local,

@@ -10,7 +10,8 @@ use crate::host::{
     RequestHandle,
 };
 use crate::oracle::{Finished, Violation};
-use crate::{Application, Kind, World};
+use crate::trace::Kind;
+use crate::world::{Application, World};
 use wire_edge::PeerAddr;
 
 impl<E: HostEngine> Application<E> for Run<'_, E> {
@@ -271,7 +272,7 @@ impl<E: HostEngine> Run<'_, E> {
         cause: Cause,
     ) {
         let now = world.now();
-        let detail = crate::digest(format!("{cause:?}").as_bytes());
+        let detail = crate::trace::digest(format!("{cause:?}").as_bytes());
         world.trace.record(now, Kind::Closed, host as u32, detail);
         let Some((pair, side)) = self.find(host, connection) else {
             // The application has already closed this connection.

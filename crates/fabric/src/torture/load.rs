@@ -3,9 +3,10 @@
 
 use super::run::Run;
 use crate::host::HostEngine;
+use crate::random::Random;
 use crate::scheduler::Settings;
 use crate::world::Load;
-use crate::{Random, World};
+use crate::world::World;
 
 impl Load {
     /// Chooses a random host with this number of busy threads per processor.

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
 
-use crate::Random;
 use crate::host::{
     Cause, Completion, CompletionKind, ConnectionHandle, HostEngine, HostEvent, Operation, Region,
     RequestHandle, Tuning,
 };
 use crate::oracle::kind_of;
+use crate::random::Random;
 
 /// The guarantee that the engine breaks on purpose.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

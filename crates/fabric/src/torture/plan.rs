@@ -7,8 +7,10 @@
 use super::Options;
 use super::classes::Classes;
 use super::queue_pairs::QueuePairs;
+use crate::channel::{Corruption, Faults, Jitter, LinkModel, Overhead};
 use crate::host::{Congestion, Scheduling};
-use crate::{Corruption, Faults, Jitter, LinkModel, Overhead, Random, port_address};
+use crate::network::port_address;
+use crate::random::Random;
 use wire_edge::PeerAddr;
 
 /// The configuration of one run.

@@ -4,7 +4,7 @@
 use super::bent::{Bend, Bent};
 use super::plain::{Bug, PlainEngine};
 use super::{Options, Report, run_with};
-use crate::EdgeHost;
+use crate::edge_host::EdgeHost;
 use crate::host::{HostEngine, Shape, Tuning};
 
 const OPTIONS: Options = Options {

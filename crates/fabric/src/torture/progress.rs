@@ -5,9 +5,9 @@ use delivery::Instant;
 
 use super::end::Stage;
 use super::run::{Run, Wake};
-use crate::World;
 use crate::host::HostEngine;
 use crate::oracle::Violation;
+use crate::world::World;
 
 impl<E: HostEngine> Run<'_, E> {
     /// Gives the applications of sound pairs operations to post. Repeats this until the faults end.

@@ -10,7 +10,8 @@ use super::plan::Plan;
 use super::run::{HostState, Run};
 use crate::host::{Completion, Fault, HostEngine, Refusal, Region, Shape};
 use crate::oracle::Violation;
-use crate::{Random, World};
+use crate::random::Random;
+use crate::world::World;
 
 /// Settings of a run with queue pairs, in addition to its plan.
 #[derive(Clone, Copy, Debug)]

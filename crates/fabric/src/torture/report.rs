@@ -6,7 +6,9 @@ use delivery::Instant;
 
 use super::plan::Plan;
 use crate::host::HostEngine;
-use crate::{Counters, TraceEntry, Violation};
+use crate::network::Counters;
+use crate::oracle::Violation;
+use crate::trace::TraceEntry;
 
 /// Options for running a seed.
 #[derive(Clone, Copy, Debug)]

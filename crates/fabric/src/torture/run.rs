@@ -13,8 +13,10 @@ use super::queue_pairs::SharedInbox;
 use super::report::{Failure, Options, Report};
 use super::strangers::Strangers;
 use crate::host::{HostEngine, Region, Tuning};
+use crate::network::{Network, PortId, Segment};
 use crate::oracle::Violation;
-use crate::{Livelock, Network, PortId, Random, Segment, World};
+use crate::random::Random;
+use crate::world::{Livelock, World};
 
 /// Runs `seed` with engines that `make` creates. A panic of an engine counts as a violation.
 pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
@@ -587,7 +589,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
 pub(super) fn digest_of<E: HostEngine>(engine: &E, region: Region) -> u64 {
     let mut bytes = vec![0; region.length_bytes as usize];
     engine.read_memory(region, 0, &mut bytes);
-    crate::digest(&bytes)
+    crate::trace::digest(&bytes)
 }
 
 fn add_port(

@@ -21,9 +21,11 @@ use super::plan::{Disaster, Plan};
 use super::run::{Run, Wake};
 use crate::host::{ConnectionHandle, HostEngine, RequestHandle};
 use crate::network::FRAME_BYTES_SAFE;
+use crate::network::{PortId, port_address};
 use crate::oracle::Violation;
+use crate::random::Random;
 use crate::watch::Overheard;
-use crate::{PortId, Random, World, port_address};
+use crate::world::World;
 
 /// The attacks of a run.
 #[derive(Clone, Debug)]

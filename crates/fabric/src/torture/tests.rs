@@ -2,7 +2,7 @@
 
 use super::plain::{Bug, PlainEngine};
 use super::{Options, Report, run_range_with, run_with};
-use crate::Violation;
+use crate::oracle::Violation;
 
 #[test]
 fn engine_that_keeps_its_promises_passes() {

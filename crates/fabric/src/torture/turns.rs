@@ -4,8 +4,9 @@
 
 use super::run::Run;
 use crate::host::HostEngine;
+use crate::random::Random;
 use crate::world::Turns;
-use crate::{Random, World};
+use crate::world::World;
 
 impl Turns {
     pub(super) fn draw(random: &mut Random) -> Self {

@@ -4,7 +4,9 @@
 use super::plan::{EnginePlan, Plan};
 use super::run::Run;
 use crate::host::{Congestion, HostEngine, Scheduling, Shape};
-use crate::{PortId, Random, World};
+use crate::network::PortId;
+use crate::random::Random;
+use crate::world::World;
 
 /// Differences between hosts and between their connections.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Sequence numbers that wrap around, and keys and ids that are reused.
 
-use crate::Random;
 use crate::host::Shape;
+use crate::random::Random;
 
 /// The numbers with which a run begins.
 #[derive(Clone, Copy, Debug)]

@@ -3,8 +3,8 @@
 use delivery::Instant;
 
 use super::{Application, World, WorldEvent};
-use crate::Random;
 use crate::host::HostEngine;
+use crate::random::Random;
 use crate::scheduler::{Report, Scheduler, Settings, ThreadId};
 
 /// The processors of a host, and the other threads on them.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use wire_edge::PeerAddr;
 
 use super::encapsulation::Envelope;
-use crate::EthernetHeader;
+use crate::ethernet::EthernetHeader;
 use crate::pcapng::{self, Direction};
 
 /// A pcapng file with several interfaces. The caller provides each frame with its interface and

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use super::encapsulation::Envelope;
 use super::{CaptureStatistics, at_exit};
 use crate::pcapng::{self, Direction};
-use crate::start_thread;
+use crate::threads::start_thread;
 
 /// The queue to the thread that writes the file.
 #[derive(Debug)]

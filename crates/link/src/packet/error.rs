@@ -6,8 +6,8 @@ use std::io;
 use delivery::SettingError;
 use thiserror::Error;
 
-use crate::Interface;
 use crate::ethernet::{ETHERTYPE_MIN, VLAN_MAX};
+use crate::interface::Interface;
 
 /// The reason why a packet link could not be opened, or no neighbour was found.
 #[derive(Debug, Error)]

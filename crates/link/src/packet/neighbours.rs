@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant as HostInstant};
 
 use super::PacketError;
-use crate::Interface;
 use crate::ethernet::Station;
+use crate::interface::Interface;
 use crate::netlink::{Socket, attributes, put_attribute, u16_at};
 use crate::wait::wait_readable;
 

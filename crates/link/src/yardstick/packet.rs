@@ -7,7 +7,7 @@ use wire_edge::EnvelopeKind;
 
 use crate::ethernet::{ETHERNET_BYTES, Framing, Station};
 use crate::packet::bare::Bare;
-use crate::{PacketConfig, PacketError};
+use crate::packet::{PacketConfig, PacketError};
 
 /// The way in which a bare packet socket receives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

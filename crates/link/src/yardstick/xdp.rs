@@ -8,7 +8,7 @@ use wire_edge::EnvelopeKind;
 
 use crate::ethernet::{ETHERNET_BYTES, Framing, Station};
 use crate::xdp::yardstick::Bare;
-use crate::{XdpConfig, XdpError, XdpMode};
+use crate::xdp::{XdpConfig, XdpError, XdpMode};
 
 /// One queue of an interface, over which frames of one size are exchanged without a protocol. Polls
 /// the rings. For a sent frame, makes a system call only if the kernel requires one.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::thread;
 
 use super::*;
-use crate::{Buffer, RegisterError, TableLimits};
+use crate::buffer::Buffer;
+use crate::error::RegisterError;
+use crate::table::TableLimits;
 
 const EVERY_RIGHT: [Rights; 4] =
     [Rights::LOCAL_WRITE, Rights::REMOTE_READ, Rights::REMOTE_WRITE, Rights::REMOTE_ATOMIC];
@@ -356,8 +358,9 @@ fn a_region_may_have_another_address_for_peers() {
 #[cfg(not(miri))]
 mod whole_address_space {
     use super::*;
+    use crate::error::RegisterError;
     use crate::mapping::Mapping;
-    use crate::{RegisterError, WHOLE_ADDRESS_SPACE_KEY};
+    use crate::table::WHOLE_ADDRESS_SPACE_KEY;
 
     #[test]
     fn the_whole_address_space_region_reaches_all_bytes_and_words() {

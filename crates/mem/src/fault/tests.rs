@@ -3,8 +3,10 @@ use std::thread;
 
 use super::*;
 use crate::copy::copy_tail;
+use crate::error::AccessError;
 use crate::mapping::Mapping;
-use crate::{AccessError, MemoryTable, Rights, TableLimits};
+use crate::rights::Rights;
+use crate::table::{MemoryTable, TableLimits};
 
 #[test]
 fn ranges_of_all_lengths_are_copied() {

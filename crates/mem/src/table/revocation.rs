@@ -1,9 +1,10 @@
 //! Revocation of regions: peers can no longer use a revoked region, but pending local work can.
 
 use super::MemoryTable;
+use crate::error::RegisterError;
 use crate::gate::TurnGate;
+use crate::slot::RegionId;
 use crate::slot::{Slot, SlotState};
-use crate::{RegionId, RegisterError};
 
 impl MemoryTable {
     /// Returns whether the table keeps the memory of a region alive. The table does so if the
@@ -58,9 +59,10 @@ mod tests {
     use wire_edge::RemoteKey;
 
     use super::*;
-    use crate::{
-        AccessError, Buffer, ProtectionDomain, Reach, Region, Rights, TableLimits, Window,
-    };
+    use crate::buffer::Buffer;
+    use crate::error::AccessError;
+    use crate::rights::Rights;
+    use crate::table::{ProtectionDomain, Reach, Region, TableLimits, Window};
 
     fn table() -> (MemoryTable, ProtectionDomain) {
         let table = MemoryTable::new(TableLimits::default(), [1, 2]);

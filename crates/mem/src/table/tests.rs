@@ -2,9 +2,10 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use super::*;
+use crate::copy;
+use crate::error::AccessError;
 #[cfg(not(miri))]
 use crate::mapping::Mapping;
-use crate::{AccessError, copy};
 
 #[test]
 fn deregister_waits_for_an_access_that_began_before() {
@@ -343,7 +344,7 @@ fn a_part_of_a_buffer_has_its_own_bounds_and_addresses() {
 fn the_table_is_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
     shared::<MemoryTable>();
-    shared::<crate::Target>();
+    shared::<crate::access::Target>();
 }
 
 fn table() -> (MemoryTable, ProtectionDomain) {

@@ -8,7 +8,9 @@ use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use wire_edge::RemoteKey;
 
 use super::{MemoryTable, ProtectionDomain, WHOLE_ADDRESS_SPACE_KEY};
-use crate::{AccessError, RegionId, RegisterError, Rights};
+use crate::error::{AccessError, RegisterError};
+use crate::rights::Rights;
+use crate::slot::RegionId;
 
 /// A part of a region that has its own key for peers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

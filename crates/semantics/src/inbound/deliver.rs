@@ -10,7 +10,7 @@ use super::{Inbound, Surroundings, Verdict, violation};
 use crate::close::close_reason_of;
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{Arrival, Completion, CompletionKind};
+use work::{Arrival, Completion, CompletionKind};
 
 /// Reason why the next operation cannot be delivered now.
 pub(super) enum Stop {

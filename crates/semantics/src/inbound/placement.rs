@@ -7,12 +7,12 @@ use wire_edge::{Flags, MessageNumber, RemoteKey};
 use super::Inbound;
 use super::operation::{InKind, InOperation};
 use super::yielding::RemotePlace;
-use crate::PieceList;
 use crate::lists::Lists;
 use crate::order_pool::OrderPool;
 use crate::pools::Pools;
 use crate::receive_queue::{Destination, Posted};
 use crate::slab::NIL;
+use work::PieceList;
 
 /// Whether the last bytes of a copy must become visible to other threads after all its other bytes.
 #[derive(Clone, Copy, Debug)]

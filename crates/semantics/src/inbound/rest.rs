@@ -8,7 +8,7 @@ use super::sharing::Share;
 use super::{Inbound, InboundLimits};
 use crate::receive_queue::ReceiveQueue;
 use crate::slab::NIL;
-use crate::{Owner, Queues};
+use work::{Owner, Queues};
 
 /// The receiving half of operations of an idle connection, compressed into few bytes.
 #[derive(Debug)]

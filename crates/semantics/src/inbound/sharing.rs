@@ -11,7 +11,8 @@ use super::{Inbound, Refusal, Surroundings, Verdict, violation};
 use crate::limits::SHARED_WINDOW;
 use crate::pools::Pools;
 use crate::receive_queue::{Posted, ReceiveQueue};
-use crate::{Owner, PostError, SharedReceives};
+use crate::shared_receives::SharedReceives;
+use work::{Owner, PostError};
 
 /// The queue from which a connection takes receives.
 #[derive(Debug)]

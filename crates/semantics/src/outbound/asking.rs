@@ -8,7 +8,7 @@ use super::{LocalFault, OutKind, Outbound};
 use crate::pools::Pools;
 use crate::range_set::RangeSet;
 use crate::slab::{NIL, Slab};
-use crate::{Piece, Sink};
+use work::{Piece, Sink};
 
 /// Result of handling an answer of the peer, and the action for the caller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

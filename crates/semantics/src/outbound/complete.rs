@@ -7,7 +7,7 @@ use super::{Bytes, OutKind, OutOperation, Outbound};
 use crate::limits::OPERATION_SHARE;
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{Completion, CompletionKind, OperationError};
+use work::{Completion, CompletionKind, OperationError};
 
 impl Outbound {
     //= protocol.md: complete.1

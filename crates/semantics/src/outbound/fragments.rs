@@ -9,7 +9,7 @@ use super::{Bytes, OutKind, OutOperation, Outbound, own_operation};
 use crate::lists::Lists;
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{Piece, PieceList};
+use work::{Piece, PieceList};
 
 /// The content of a packet, in 16 bytes. When the packet is acknowledged or lost, the engine passes
 /// this value back to this crate.

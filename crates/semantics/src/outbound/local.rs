@@ -7,7 +7,7 @@ use wire_edge::{Flags, OperationNumber, RemoteKey};
 use super::{OutKind, OutOperation, Outbound};
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{Operation, OperationError, PostError};
+use work::{Operation, OperationError, PostError};
 
 /// Work that sends no frame to the peer.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use wire_edge::{AtomicOpcode, Flags, MessageNumber, OperationNumber, RemoteKey};
 
 use super::{Bytes, LocalWork, OutKind, OutOperation, Outbound};
 use crate::slab::NIL;
-use crate::{CompletionKind, Operation, Order, PostError, Request, Source};
+use work::{CompletionKind, Operation, Order, PostError, Request, Source};
 
 impl Outbound {
     //= protocol.md: length.5

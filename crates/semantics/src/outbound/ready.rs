@@ -3,9 +3,9 @@
 use wire_edge::{MessageNumber, OperationNumber};
 
 use super::{Carried, CarriedKind, Chain, End, OutKind, OutOperation, Outbound};
-use crate::OperationError;
 use crate::limits::OPERATION_SHARE;
 use crate::pools::Pools;
+use work::OperationError;
 
 impl Outbound {
     //= protocol.md: queue-pair.4, control.5

@@ -5,7 +5,7 @@ use wire_edge::{MessageNumber, OperationNumber};
 
 use super::{Outbound, PeerLimits};
 use crate::slab::NIL;
-use crate::{Owner, Queues};
+use work::{Owner, Queues};
 
 /// The sending half of operations of an idle connection, compressed into few bytes.
 #[derive(Clone, Copy, Debug)]

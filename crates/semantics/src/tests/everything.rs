@@ -8,9 +8,11 @@ use wire_edge::RemoteKey;
 use super::local_work::number_of;
 use super::pair::{Pair, Side, flags, operation, remote, source};
 use super::requester::queue_pairs;
-use crate::{
-    Completion, Operation, OperationError, Order, Owner, Piece, PieceList, PoolUse, Receive,
-    Request, SharedReceives, Sink, Surroundings, Verdict,
+use crate::inbound::{Surroundings, Verdict};
+use crate::pools::PoolUse;
+use crate::shared_receives::SharedReceives;
+use work::{
+    Completion, Operation, OperationError, Order, Owner, Piece, PieceList, Receive, Request, Sink,
 };
 
 /// Number of operations in each run.

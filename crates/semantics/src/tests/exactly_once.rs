@@ -7,7 +7,8 @@ use wire_edge::{Header, OperationNumber};
 use super::pair::{
     Config, Pair, Side, assert_completed_in_order, flags, operation, remote, source, write,
 };
-use crate::{OperationFlags, Order, Request, Verdict};
+use crate::inbound::Verdict;
+use work::{OperationFlags, Order, Request};
 
 fn of_seed(seed: u64) -> OperationFlags {
     let order = if seed.is_multiple_of(2) { Order::Strict } else { Order::Relaxed };
@@ -141,7 +142,7 @@ fn notifications_wait_for_room_and_arrive_once_in_order() {
         let expected: Vec<_> = (0..30)
             .map(|i| {
                 let address = base + u64::from(i) * 8;
-                (crate::CompletionKind::Notification, Some(i * 3), 8 + i * 9, address)
+                (work::CompletionKind::Notification, Some(i * 3), 8 + i * 9, address)
             })
             .collect();
         assert_eq!(notified, expected);
@@ -183,13 +184,13 @@ fn a_duplicate_of_a_stalled_operation_is_not_placed() {
     }
     assert!(!side.inbound.is_stalled());
     assert_eq!(side.bytes()[..16], [0xee; 16]);
-    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+    assert_eq!(side.pools.in_use(), crate::pools::PoolUse::default());
 }
 
 /// Posts various operations, stops at a random point, and flushes.
 #[test]
 fn a_flush_completes_all_work_once_in_order_and_frees_every_record() {
-    use crate::OperationError;
+    use work::OperationError;
     for seed in 0..200 {
         let mut pair = Pair::new(Config::default(), seed);
         pair.sides[1].post_receive(4096, 500, 900).unwrap();
@@ -220,7 +221,7 @@ fn a_flush_completes_all_work_once_in_order_and_frees_every_record() {
             side.outbound.flush(&mut side.pools, OperationError::Unreachable, Some(fault));
             side.inbound.flush(&mut side.pools, OperationError::Flushed);
             side.poll();
-            assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+            assert_eq!(side.pools.in_use(), crate::pools::PoolUse::default());
             assert!(!side.outbound.waits_for_peer() && !side.outbound.wants_to_send());
             assert_eq!(side.outbound.backlog_bytes(), 0);
         }

@@ -7,7 +7,10 @@ use wire_edge::{
 };
 
 use super::pair::{Config, Pair, flags, operation, remote, write};
-use crate::{Answer, OperationError, Order, PoolUse, Request, Verdict};
+use crate::inbound::Verdict;
+use crate::outbound::Answer;
+use crate::pools::PoolUse;
+use work::{OperationError, Order, Request};
 
 fn part(pair: &Pair, number: u32, offset: u32) -> Header {
     let (key, address) = remote(pair, u64::from(offset));

@@ -6,12 +6,11 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
 
 use super::pair::{Config, Pair, Side, assert_completed_in_order, flags, operation, remote, write};
 use crate::inbound::STEPS;
+use crate::inbound::{Inbound, InboundLimits, Refusal, Surroundings, Verdict};
 use crate::limits::{LIST_SHARE, LISTS_MAX};
-use crate::{
-    Inbound, InboundLimits, OPERATION_SHARE, Operation, OperationError, Order, Outbound, Owner,
-    PeerLimits, Piece, PieceList, PoolLimits, PostError, Refusal, Request, Source, Surroundings,
-    Verdict,
-};
+use crate::limits::{OPERATION_SHARE, PoolLimits};
+use crate::outbound::{Outbound, PeerLimits};
+use work::{Operation, OperationError, Order, Owner, Piece, PieceList, PostError, Request, Source};
 
 fn header(pair: &Pair, number: u32, offset: u32) -> Header {
     let (key, address) = remote(pair, u64::from(offset));
@@ -122,7 +121,7 @@ fn connections_waiting_for_receives_leave_the_others_their_full_share() {
     }
     let mut alone = sent(side, 7, &send, pools.operations / 2 + OPERATION_SHARE);
     alone.outbound.flush(&mut side.pools, OperationError::Flushed, None);
-    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+    assert_eq!(side.pools.in_use(), crate::pools::PoolUse::default());
 }
 
 //= protocol.md: pool.6
@@ -227,7 +226,7 @@ fn a_full_order_pool_refuses_only_fragments_that_must_wait() {
     assert_eq!(side.handle(tail, &headers[2], &[3; 60]), Verdict::Accepted);
     assert_eq!(side.inbound.delivered(), OperationNumber(4));
     assert_eq!(side.bytes()[..60], [4; 60]);
-    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+    assert_eq!(side.pools.in_use(), crate::pools::PoolUse::default());
 }
 
 //= protocol.md: pool.4
@@ -260,7 +259,7 @@ fn the_next_operation_in_order_always_gets_a_record() {
     assert_eq!(side.handle(Flags::NONE, &whole[0], &[1; 10]), Verdict::Accepted);
     assert_eq!(side.inbound.delivered(), OperationNumber(3));
     assert_eq!(other.inbound.delivered(), OperationNumber(3));
-    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+    assert_eq!(side.pools.in_use(), crate::pools::PoolUse::default());
 }
 
 /// A connection that uses the same records as the side's own connection.
@@ -354,7 +353,7 @@ fn peers_that_leave_operations_open_block_no_other_peer() {
     for peer in &mut greedy {
         peer.inbound.flush(&mut side.pools, OperationError::Flushed);
     }
-    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+    assert_eq!(side.pools.in_use(), crate::pools::PoolUse::default());
 }
 
 //= protocol.md: pool.5
@@ -408,7 +407,7 @@ fn readers_that_never_acknowledge_leave_an_answer_record_for_others() {
         peer.inbound.flush(&mut side.pools, OperationError::Flushed);
         peer.outbound.flush(&mut side.pools, OperationError::Flushed, None);
     }
-    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+    assert_eq!(side.pools.in_use(), crate::pools::PoolUse::default());
 }
 
 /// A peer creates as many ranges of newer bytes as it can: many operations with many ranges each.
@@ -498,6 +497,6 @@ fn access_faults_name_their_cause_and_change_no_memory() {
         assert_eq!(write(number + 4, read_only.key, read_only.start), CloseReason::RightMissing);
     }
     side.inbound.flush(&mut side.pools, OperationError::Flushed);
-    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+    assert_eq!(side.pools.in_use(), crate::pools::PoolUse::default());
     assert_eq!(side.bytes(), vec![0; 8192]);
 }

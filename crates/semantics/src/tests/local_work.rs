@@ -8,9 +8,10 @@ use super::pair::{
     Config, Packet, Pair, Side, assert_completed_in_order, flags, operation, remote, source, write,
 };
 use super::requester::{acknowledge, queue_pairs, sends_of};
-use crate::{
-    CompletionKind, LocalFault, Operation, OperationError, OperationFlags, Order, Owner, PoolUse,
-    PostError, Request,
+use crate::outbound::LocalFault;
+use crate::pools::PoolUse;
+use work::{
+    CompletionKind, Operation, OperationError, OperationFlags, Order, Owner, PostError, Request,
 };
 
 const PLAIN: OperationFlags = flags(Order::Strict);

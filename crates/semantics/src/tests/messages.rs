@@ -6,9 +6,8 @@ use mem::{Buffer, Rights};
 use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber};
 
 use super::pair::{Config, Pair, assert_completed_in_order, flags, operation, source};
-use crate::{
-    CompletionKind, OperationError, OperationFlags, Order, PostError, Receive, Request, Verdict,
-};
+use crate::inbound::Verdict;
+use work::{CompletionKind, OperationError, OperationFlags, Order, PostError, Receive, Request};
 
 //= protocol.md: operation.10, message.1, credit.2
 #[test]
@@ -53,7 +52,7 @@ fn messages_consume_receives_in_order_and_wait_for_credit() {
             assert!(memory[at + len..at + 500].iter().all(|&byte| byte == 0));
         }
         assert_eq!(pair.sides[1].inbound.next_message(), MessageNumber(14));
-        assert_eq!(pair.in_use(), [crate::PoolUse::default(); 2]);
+        assert_eq!(pair.in_use(), [crate::pools::PoolUse::default(); 2]);
     }
 }
 

@@ -6,10 +6,11 @@ use wire_edge::{MessageNumber, OperationNumber};
 
 use super::pair::{Config, Pair, Side, assert_completed_in_order, flags, operation, source, write};
 use super::requester::{acknowledge, queue_pairs, sends_of};
-use crate::{
-    Carried, Completion, Operation, OperationError, OperationFlags, Order, PoolUse, Receive,
-    Request, SharedReceives, Surroundings, Verdict,
-};
+use crate::inbound::{Surroundings, Verdict};
+use crate::outbound::Carried;
+use crate::pools::PoolUse;
+use crate::shared_receives::SharedReceives;
+use work::{Completion, Operation, OperationError, OperationFlags, Order, Receive, Request};
 
 const PLAIN: OperationFlags = flags(Order::Strict);
 

@@ -8,7 +8,7 @@ use wire_edge::{Flags, OperationNumber};
 use super::pair::{
     Config, MEMORY_BYTES, Pair, Random, Side, assert_completed_in_order, flags, operation, write,
 };
-use crate::{Operation, OperationFlags, Order, Request, Source};
+use work::{Operation, OperationFlags, Order, Request, Source};
 
 /// The range of a write, and its flags for order.
 #[derive(Clone, Copy, Debug)]
@@ -381,7 +381,10 @@ fn a_late_writer_does_not_yield_to_another_region_with_the_same_address() {
             immediate: None,
         };
         let flags = if last { Flags::STRICT.with(Flags::LAST) } else { Flags::STRICT };
-        assert_eq!(side.handle(flags, &header, &[number as u8 + 1; 50]), crate::Verdict::Accepted);
+        assert_eq!(
+            side.handle(flags, &header, &[number as u8 + 1; 50]),
+            crate::inbound::Verdict::Accepted
+        );
     };
     handle(1, 0, false);
     handle(0, 0, false);
@@ -413,7 +416,7 @@ fn a_tail_with_other_fragment_bounds_does_not_hide_placed_bytes() {
             immediate: None,
         };
         let verdict = side.handle(flags, &header, &vec![number as u8 + 1; (to - from) as usize]);
-        assert_eq!(verdict, crate::Verdict::Accepted);
+        assert_eq!(verdict, crate::inbound::Verdict::Accepted);
     };
     // Of operation 1, a part of the tail arrives first, as body; then the whole tail; and at the
     // end the body.
@@ -443,7 +446,7 @@ fn a_longer_tail_is_held_without_the_part_already_held() {
         };
         let payload = vec![1; 1440 - from as usize];
         let verdict = pair.sides[1].handle(Flags::STRICT.with(Flags::LAST), &header, &payload);
-        assert_eq!(verdict, crate::Verdict::Accepted);
+        assert_eq!(verdict, crate::inbound::Verdict::Accepted);
     }
 }
 
@@ -467,10 +470,10 @@ fn a_fragment_that_needs_too_many_blocks_is_refused() {
         };
         side.handle(Flags::FENCE_BEFORE, &header, &vec![9; (to - from) as usize])
     };
-    assert_eq!(handle(10, 20), crate::Verdict::Accepted);
-    assert_eq!(handle(30, 40), crate::Verdict::Accepted);
-    assert_eq!(handle(0, 2000), crate::Verdict::Refused(crate::Refusal::Pool));
-    assert_eq!(handle(0, 100), crate::Verdict::Accepted);
+    assert_eq!(handle(10, 20), crate::inbound::Verdict::Accepted);
+    assert_eq!(handle(30, 40), crate::inbound::Verdict::Accepted);
+    assert_eq!(handle(0, 2000), crate::inbound::Verdict::Refused(crate::inbound::Refusal::Pool));
+    assert_eq!(handle(0, 100), crate::inbound::Verdict::Accepted);
     assert_eq!(side.pools.in_use().order_blocks, 5);
 }
 

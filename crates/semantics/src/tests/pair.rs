@@ -8,10 +8,13 @@ use mem::{
 };
 use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
-use crate::{
-    Answer, Carried, Completion, CompletionQueue, Fragment, FragmentPayload, Inbound,
-    InboundLimits, Operation, OperationFlags, Order, Outbound, Owner, PeerLimits, PoolLimits,
-    PoolUse, Pools, Queues, Receive, Refusal, Request, Source, StatusTable, Surroundings, Verdict,
+use crate::inbound::{Inbound, InboundLimits, Refusal, Surroundings, Verdict};
+use crate::limits::PoolLimits;
+use crate::outbound::{Answer, Carried, Fragment, FragmentPayload, Outbound, PeerLimits};
+use crate::pools::{PoolUse, Pools};
+use work::{
+    Completion, CompletionQueue, Operation, OperationFlags, Order, Owner, Queues, Receive, Request,
+    Source, StatusTable,
 };
 
 /// The generator Splitmix64: small, seedable, and good enough to shuffle packets.
@@ -162,7 +165,7 @@ impl Side {
     pub(super) fn post(
         &mut self,
         operation: &Operation,
-    ) -> Result<OperationNumber, crate::PostError> {
+    ) -> Result<OperationNumber, work::PostError> {
         let memory = self.table.access();
         self.outbound.post(&memory, &mut self.pools, operation)
     }
@@ -172,7 +175,7 @@ impl Side {
         offset: u64,
         length: u32,
         context: u64,
-    ) -> Result<(), crate::PostError> {
+    ) -> Result<(), work::PostError> {
         let memory = self.table.access();
         let receive = Receive { region: self.region.id, offset, length, context };
         self.inbound.post_receive(&memory, receive)
@@ -487,8 +490,8 @@ impl Pair {
                         next += 1;
                     }
                     Err(
-                        crate::PostError::NoOperationLeft(_)
-                        | crate::PostError::CompletionQueueFull(_),
+                        work::PostError::NoOperationLeft(_)
+                        | work::PostError::CompletionQueueFull(_),
                     ) => {}
                     Err(error) => panic!("{error}"),
                 }

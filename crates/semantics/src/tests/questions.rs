@@ -8,9 +8,11 @@ use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, Rem
 use super::pair::{
     Config, Pair, Side, assert_completed_in_order, flags, operation, remote, source, write,
 };
-use crate::{
-    Answer, CompletionKind, FragmentPayload, LocalFault, Operation, OperationFlags,
-    OperationStatus, Order, PostError, Request, Sink, Source, Verdict,
+use crate::inbound::Verdict;
+use crate::outbound::{Answer, FragmentPayload, LocalFault};
+use work::{
+    CompletionKind, Operation, OperationFlags, OperationStatus, Order, PostError, Request, Sink,
+    Source,
 };
 
 //= protocol.md: length.6, answer.5, answer.11
@@ -407,6 +409,6 @@ fn abandoned_answers_stop_and_earlier_answers_continue() {
         }
         assert_eq!((acknowledged, again), (300 * given_up.min(4), 3 * given_up.min(4)));
         assert_eq!(side.outbound.answering(), 0);
-        assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+        assert_eq!(side.pools.in_use(), crate::pools::PoolUse::default());
     }
 }

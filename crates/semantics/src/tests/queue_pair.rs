@@ -5,10 +5,9 @@ use wire_edge::{CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};
 
 use super::pair::{Config, MEMORY_BYTES, Random, Side};
 use super::script::{Frame, Script, deliver_all};
-use crate::{
-    Completion, CompletionKind, InboundLimits, OperationError, Owner, PoolUse, Queues, Receive,
-    Refusal, Verdict,
-};
+use crate::inbound::{InboundLimits, Refusal, Verdict};
+use crate::pools::PoolUse;
+use work::{Completion, CompletionKind, OperationError, Owner, Queues, Receive};
 
 /// Returns the target of a queue pair.
 pub(super) fn target(seed: u64) -> Side {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use wire_edge::{MessageNumber, OperationNumber};
 
 use super::pair::{Config, Pair, Side, flags, write};
-use crate::{
-    CompletionKind, CompletionQueue, Inbound, InboundLimits, Operation, OperationFlags, Order,
-    Outbound, Owner, PeerLimits, Queues, Receive,
+use crate::inbound::{Inbound, InboundLimits};
+use crate::outbound::{Outbound, PeerLimits};
+use work::{
+    CompletionKind, CompletionQueue, Operation, OperationFlags, Order, Owner, Queues, Receive,
 };
 
 const SIGNALLED: OperationFlags = flags(Order::Relaxed);
@@ -107,7 +108,7 @@ fn operations_and_receives_may_complete_to_different_queues() {
     inbound.post_receive(&memory, receive).unwrap();
     drop(memory);
     let mut pair = pair;
-    inbound.flush(&mut pair.sides[0].pools, crate::OperationError::Flushed);
+    inbound.flush(&mut pair.sides[0].pools, work::OperationError::Flushed);
     assert!(queues[0].is_empty());
     let found = queues[1].poll().expect("flushed");
     assert_eq!((found.kind, found.context), (CompletionKind::Receive, 5));

@@ -8,7 +8,9 @@ use wire_edge::{CloseReason, Flags, OperationNumber};
 use super::pair::{MEMORY_BYTES, Random, Side};
 use super::queue_pair::{flags_of, target};
 use super::script::{Script, deliver_all};
-use crate::{OperationError, Piece, PieceList, PoolUse, PostError, Verdict};
+use crate::inbound::Verdict;
+use crate::pools::PoolUse;
+use work::{OperationError, Piece, PieceList, PostError};
 
 fn post(side: &mut Side, pieces: &[Piece], context: u64) -> Result<(), PostError> {
     let memory = side.table.access();

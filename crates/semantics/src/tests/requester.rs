@@ -7,9 +7,10 @@ use super::pair::{
 };
 use work::CompletionStatus;
 
-use crate::{
+use crate::pools::PoolUse;
+use work::{
     AccessFault, Completion, CompletionKind, Operation, OperationError, OperationFlags, Order,
-    Owner, PoolUse, PostError, Queues, Request, Source,
+    Owner, PostError, Queues, Request, Source,
 };
 
 const PLAIN: OperationFlags = flags(Order::Strict);

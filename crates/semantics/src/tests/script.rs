@@ -4,7 +4,7 @@
 use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
 use super::pair::{Random, Side};
-use crate::Verdict;
+use crate::inbound::Verdict;
 
 #[derive(Clone, Debug)]
 pub(super) struct Frame {

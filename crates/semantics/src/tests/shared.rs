@@ -14,11 +14,14 @@ use super::lies::{Lie, lie};
 use super::pair::{MEMORY_BYTES, POOLS, Random};
 use super::queue_pair::flags_of;
 use super::script::{Frame, Script};
+use crate::inbound::{Inbound, InboundLimits, Refusal, Surroundings, Verdict};
 use crate::limits::SHARED_WINDOW;
-use crate::{
-    Completion, CompletionQueue, Inbound, InboundLimits, OperationError, Outbound, Owner,
-    PeerLimits, Piece, PieceList, PoolUse, Pools, PostError, Queues, Receive, Refusal,
-    SharedReceives, StatusTable, Surroundings, Verdict,
+use crate::outbound::{Outbound, PeerLimits};
+use crate::pools::{PoolUse, Pools};
+use crate::shared_receives::SharedReceives;
+use work::{
+    Completion, CompletionQueue, OperationError, Owner, Piece, PieceList, PostError, Queues,
+    Receive, StatusTable,
 };
 
 const LIMITS: InboundLimits = InboundLimits {

@@ -8,10 +8,10 @@ use super::pair::{
     Config, Pair, SOURCE_BYTES, Side, assert_completed_in_order, flags, operation, remote,
 };
 use super::requester::{acknowledge, queue_pairs, sends_of};
-use crate::{
-    FragmentPayload, OPERATION_SHARE, Operation, OperationError, Order, Piece, PieceList, PoolUse,
-    PostError, Request, Source,
-};
+use crate::limits::OPERATION_SHARE;
+use crate::outbound::FragmentPayload;
+use crate::pools::PoolUse;
+use work::{Operation, OperationError, Order, Piece, PieceList, PostError, Request, Source};
 
 /// Placeholder for the source in a request whose bytes are in a list.
 const NOWHERE: Source = Source::Region { region: RegionId::NONE, offset: u64::MAX };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use mem::{Buffer, RegionId, Rights};
 
 use super::pair::{Config, Pair, Side, flags, operation, remote};
-use crate::{Order, Piece, PieceList, Receive, Request, Sink, Source};
+use work::{Order, Piece, PieceList, Receive, Request, Sink, Source};
 
 fn visited(side: &Side) -> HashSet<RegionId> {
     let mut found = HashSet::new();

@@ -6,7 +6,8 @@ use wire_edge::{AtomicOpcode, CloseReason, Flags, Header, OperationNumber, Remot
 use super::pair::{Config, Random, Side};
 use super::queue_pair::{flags_of, target};
 use super::script::{Script, deliver_all};
-use crate::{OperationError, Owner, Verdict};
+use crate::inbound::Verdict;
+use work::{OperationError, Owner};
 
 /// Key of a window, as in the tests of `mem`. No region has this key.
 const KEY: RemoteKey = RemoteKey(0x1234_5678);

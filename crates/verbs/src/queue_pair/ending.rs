@@ -404,7 +404,10 @@ impl QueuePair {
         }
     }
 
-    pub(super) const fn queue_of(&self, side: Side) -> &std::sync::Arc<crate::CompletionQueue> {
+    pub(super) const fn queue_of(
+        &self,
+        side: Side,
+    ) -> &std::sync::Arc<crate::completion_queue::CompletionQueue> {
         match side {
             Side::Send => &self.send_queue,
             Side::Receive => &self.receive_queue,

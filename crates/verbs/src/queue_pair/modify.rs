@@ -342,7 +342,7 @@ impl QueuePair {
 
     fn ask_wire(
         &self,
-        call: impl FnOnce(&dyn crate::Wire) -> Result<(), Error>,
+        call: impl FnOnce(&dyn crate::provider::Wire) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.with_wire(call).unwrap_or(Ok(()))
     }

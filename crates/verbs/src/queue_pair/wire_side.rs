@@ -92,7 +92,7 @@ impl QueuePair {
 
     /// Returns the completion queues.
     pub fn queues(&self) -> Queues {
-        let work = |queue: &crate::CompletionQueue| Arc::clone(queue.work());
+        let work = |queue: &crate::completion_queue::CompletionQueue| Arc::clone(queue.work());
         Queues::of_queue_pair(work(&self.send_queue), work(&self.receive_queue))
     }
 

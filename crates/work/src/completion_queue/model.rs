@@ -12,7 +12,7 @@ use loom::sync::Arc;
 use loom::thread as modelled;
 
 use super::*;
-use crate::{CompletionKind, Owner};
+use crate::completion::{CompletionKind, Owner};
 
 const fn numbered(context: u64) -> Completion {
     Completion {

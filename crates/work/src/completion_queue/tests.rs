@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{CompletionKind, OperationError, Owner};
+use crate::completion::{CompletionKind, Owner};
+use crate::error::OperationError;
 
 const NOTE: Completion = Completion {
     context: 0,

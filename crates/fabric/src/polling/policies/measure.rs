@@ -3,7 +3,7 @@
 use super::super::machine::Machine;
 use super::super::{Costs, Exercise, Length, PAYLOAD_BYTES, Pauses, Trial, run_by};
 use super::Point;
-use crate::LinkModel;
+use crate::channel::LinkModel;
 use crate::scenario::TransferError;
 use crate::stream::Policies;
 

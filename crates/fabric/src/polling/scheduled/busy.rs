@@ -1,7 +1,8 @@
 //! Busy threads of other programs.
 
+use crate::queue::EventQueue;
+use crate::random::Random;
 use crate::scheduler::{Report, Scheduler, Settings};
-use crate::{EventQueue, Random};
 use delivery::Instant;
 
 /// The next action of a busy thread. After some slices of work, the thread sometimes sleeps

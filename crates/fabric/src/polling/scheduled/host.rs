@@ -9,10 +9,12 @@ use waiting::Standby;
 use super::program::Program;
 use super::rule::WaitRule;
 use super::{Exercise, Trial};
+use crate::edge_host::EdgeHost;
 use crate::host::{ConnectionHandle, HostEngine, Operation, Region};
+use crate::network::port_address;
 use crate::polling::machine::{PAUSES_STREAM, WORD_BYTES, caps};
+use crate::random::Random;
 use crate::scheduler::{Scheduler, State, ThreadId};
-use crate::{EdgeHost, Random, port_address};
 
 /// The threads of the process that owns the engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -11,15 +11,18 @@ use super::host::{
 use super::program::{PingPong, Program};
 use super::rule::WaitRule;
 use super::{Exercise, Mode, Outcome, Trial};
+use crate::channel::LinkModel;
 use crate::channel::{Admission, Channel};
 use crate::host::{HostEngine, HostEvent};
+use crate::network::port_address;
 use crate::polling::Costs;
 use crate::polling::machine::{
     BURST_FRAMES, CALL_FRAMES, LINKS_FOUND_NS, PATIENCE_NS, PS_PER_NS, WORD_BYTES,
 };
+use crate::queue::EventQueue;
+use crate::random::Random;
 use crate::scenario::{TransferError, check_links};
 use crate::scheduler::{Report, Settings};
-use crate::{EventQueue, LinkModel, Random, port_address};
 
 pub(super) struct Machine {
     pub(super) hosts: [ScheduledHost; 2],

@@ -7,12 +7,12 @@ use core::fmt;
 use waiting::Spinning;
 
 use super::{Mode, Outcome, Policies, SpinAtMost, Trial, WaitRule, run, share_left};
+use crate::channel::{Jitter, LinkModel};
 use crate::polling::Exercise;
 use crate::polling::policies::{CALIBRATED, scaled, size_name};
 use crate::scenario::TransferError;
 use crate::scheduler::Settings;
 use crate::stream::raw_link;
-use crate::{Jitter, LinkModel};
 
 /// Two hosts with other threads, and the transfer between them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Buffer, Region, TableLimits};
+use crate::buffer::Buffer;
+use crate::table::{Region, TableLimits};
 
 const BYTES: u64 = 64;
 const KEY: RemoteKey = RemoteKey(0x1234_5678);
