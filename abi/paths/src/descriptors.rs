@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_char, c_int};
 
-use crate::walk::PATH_BYTES_MAX;
-
 /// True if this process has ever opened a descriptor of a virtual folder. While this value is
 /// false, the library checks no descriptor.
 static ARE_ANY: AtomicBool = AtomicBool::new(false);
@@ -98,3 +96,6 @@ fn read(descriptor: c_int, into: &mut [u8], at: libc::off_t) -> Option<usize> {
     crate::standing::set_errno(errno);
     usize::try_from(length).ok()
 }
+
+/// The kernel's limit on the length of a path, including the zero byte at the end.
+pub(crate) const PATH_BYTES_MAX: usize = libc::PATH_MAX as usize;

@@ -5,10 +5,10 @@ use std::ptr;
 
 use libc::{DIR, c_char, c_int, c_long, dirent};
 
-use crate::descriptors;
+use crate::descriptors::{self, PATH_BYTES_MAX};
 use crate::next::{call_next, interpose, interpose_descriptor};
 use crate::standing::{Standing, Text, fail};
-use crate::walk::{Numbering, PATH_BYTES_MAX, Walk, WalkPlace};
+use crate::walk::{Numbering, Walk, WalkPlace};
 
 /// A virtual folder that a program is reading. The program has its address as a `DIR *`.
 ///

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use libc::{c_char, c_int};
 
-use crate::descriptors;
+use crate::descriptors::{self, PATH_BYTES_MAX};
 use crate::standing::{Standing, Text, look, may_be_ours};
 
 /// The place at which a walk has ended.
@@ -296,9 +296,6 @@ pub(crate) unsafe fn is_candidate(folder: c_int, path: *const c_char) -> bool {
     // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe { may_be_ours(path) || descriptors::is_of_ours(folder, path) }
 }
-
-/// The kernel's limit on the length of a path, including the zero byte at the end.
-pub(crate) const PATH_BYTES_MAX: usize = libc::PATH_MAX as usize;
 
 const NAME_BYTES_MAX: usize = 255;
 

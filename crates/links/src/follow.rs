@@ -14,11 +14,11 @@ use link::{PacketError, start_thread};
 use runtime::{AttachError, Runtime};
 use wire_edge::PeerAddr;
 
-use crate::LinkSpec;
 use crate::error::BindError;
 use crate::open::{self, LinkPlace, Opener, Raw, find, is_link_local, owner, usable};
 use crate::peers::PeerSpec;
 use crate::problem::LinkProblem;
+use crate::spec::LinkSpec;
 
 /// The links that a program wants, and the links that were opened for them.
 #[derive(Debug)]
@@ -306,7 +306,7 @@ impl FollowedLink {
 
     /// Returns whether the name of the link permits any address of its interface.
     fn is_any_address(&self) -> bool {
-        use crate::UdpPlace::Interface;
+        use crate::spec::UdpPlace::Interface;
         matches!(
             self.spec,
             Some(LinkSpec::Interface { .. } | LinkSpec::Udp { place: Interface(_), .. })

@@ -6,7 +6,8 @@ use link::host::{self, Interface, InterfaceAddress};
 use link::{Link, PacketConfig, PacketLink, ShmLink, UdpConfig, UdpLink, XdpConfig, XdpLink};
 
 use crate::error::BindError;
-use crate::{LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
+use crate::nearest::nearest;
+use crate::spec::{LinkSpec, RawOptions, UdpPlace, XdpOptions};
 
 /// Settings for opening links.
 #[derive(Clone, Debug)]

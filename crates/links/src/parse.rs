@@ -1,12 +1,32 @@
 //! Parses links in the form in which users write them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
 use thiserror::Error;
 
 use link::XdpMode;
 
-use crate::{LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
+use crate::nearest::nearest;
+use crate::spec::{LinkSpec, RawOptions, UdpPlace, XdpOptions};
+
+impl LinkSpec {
+    /// Parses a list of at least one link. Commas separate the links.
+    ///
+    /// # Errors
+    /// Returns [`LinkSpecError`] with the part of the text that is not a link.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, LinkSpecError> {
+        list(text)
+    }
+}
+
+impl FromStr for LinkSpec {
+    type Err = LinkSpecError;
+
+    fn from_str(text: &str) -> Result<Self, LinkSpecError> {
+        one(text)
+    }
+}
 
 /// An error in the names of links.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]

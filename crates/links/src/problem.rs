@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::LinkSpec;
 use crate::error::BindError;
+use crate::spec::LinkSpec;
 
 /// The reason why the endpoint could not open a link that the program wants.
 ///

@@ -1,6 +1,6 @@
 //! The result of work, expressed as a status of verbs.
 
-use crate::completion::CompletionKind;
+use crate::completion_kind::CompletionKind;
 use crate::error::{AccessFault, OperationError};
 
 /// The statuses of a work completion. Names and numbers are those of verbs.

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod completion;
+mod completion_kind;
 mod completion_queue;
 mod completion_status;
 mod error;
@@ -18,7 +19,8 @@ mod ring;
 mod status;
 mod wakeups;
 
-pub use completion::{Completion, CompletionKind, Owner};
+pub use completion::{Completion, Owner};
+pub use completion_kind::CompletionKind;
 pub use completion_queue::{Arm, CompletionQueue, Push, Queues, ResizeError};
 pub use completion_status::CompletionStatus;
 pub use error::{AccessFault, OperationError, PostError};

@@ -3,7 +3,7 @@
 use mem::{MemoryAccess, ProtectionDomain, RegionId, Rights, Window};
 use wire_edge::RemoteKey;
 
-use crate::completion::CompletionKind;
+use crate::completion_kind::CompletionKind;
 use crate::error::PostError;
 use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
 use crate::pieces::{Piece, PieceList};

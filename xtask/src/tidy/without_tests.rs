@@ -10,14 +10,15 @@ pub(crate) fn code_without_tests(text: &str) -> String {
     lines.flat_map(|(line, _)| [line, "\n"]).collect()
 }
 
-/// Returns for each line whether it belongs to an item marked `#[cfg(test)]`.
+/// Returns for each line whether it belongs to an item marked `#[cfg(test)]` or
+/// `#[cfg(all(test, …))]`.
 pub(crate) fn test_lines(code: &str) -> Vec<bool> {
     let mut depth: Option<i32> = None;
     let mut found = Vec::new();
     for line in code.lines() {
         let mut rest = line.trim();
         if depth.is_none()
-            && let Some(after) = rest.strip_prefix("#[cfg(test)]")
+            && let Some(after) = after_test_attribute(rest)
         {
             depth = Some(0);
             rest = after;
@@ -28,6 +29,15 @@ pub(crate) fn test_lines(code: &str) -> Vec<bool> {
         }
     }
     found
+}
+
+/// Returns the text after an attribute that limits an item to tests.
+fn after_test_attribute(line: &str) -> Option<&str> {
+    if let Some(after) = line.strip_prefix("#[cfg(test)]") {
+        return Some(after);
+    }
+    let rest = line.strip_prefix("#[cfg(all(test,")?;
+    rest.split_once(")]").map(|(_, after)| after)
 }
 
 /// Returns the bracket depth within an item after the character `c`, or `None` if the item ends

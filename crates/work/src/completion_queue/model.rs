@@ -12,7 +12,8 @@ use loom::sync::Arc;
 use loom::thread as modelled;
 
 use super::*;
-use crate::completion::{CompletionKind, Owner};
+use crate::completion::Owner;
+use crate::completion_kind::CompletionKind;
 
 const fn numbered(context: u64) -> Completion {
     Completion {

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::completion::{CompletionKind, Owner};
+use crate::completion::Owner;
+use crate::completion_kind::CompletionKind;
 use crate::error::OperationError;
 
 const NOTE: Completion = Completion {
