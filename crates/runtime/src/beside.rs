@@ -181,13 +181,17 @@ impl Shared {
         }
     }
 
-    /// Watches the links like [`Shared::watch_until`], but also waits for `others`.
+    /// Watches the links like [`Shared::watch_until`], but also waits for `others`. Like that method,
+    /// checks before the first sleep.
     fn watch_beside(
         &self,
         others: &mut Others<'_>,
         deadline: Instant,
         ready: &mut impl FnMut() -> bool,
     ) -> Result<Waited, WaitError> {
+        if ready() {
+            return Ok(Waited::Ready);
+        }
         let mut looking = Looking::default();
         let mut outcome = Drive::Drove;
         let mut looks = 0_u32;

@@ -17,7 +17,7 @@ use crate::attached::{ASK_SILENT_NS, Attached};
 use crate::auxiliary_sockets::{AUXILIARY_KEYS, AuxiliaryError, AuxiliarySockets, group_address};
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
-use crate::fork::Inherited;
+use crate::fork::{Forked, Inherited};
 use crate::hooks::Hooks;
 use crate::lookers::Lookers;
 use crate::machine::{MACHINE_KEYS, Machine, MachineError, MachineId, Machines};
@@ -975,7 +975,7 @@ pub enum AttachError {
     Refused(#[from] EngineLinkError),
     /// The caller is a forked child.
     #[error(transparent)]
-    Forked(#[from] crate::fork::Forked),
+    Forked(#[from] Forked),
 }
 
 /// Nanoseconds for which shared memory counts as busy after it delivered a frame: a few round

@@ -12,13 +12,19 @@ use crate::waits::Looking;
 
 impl Shared {
     /// Sleeps on the links and drives the engine, until `ready` returns a value or `deadline`
-    /// passes. Begins with a sleep, because the caller has just driven the engine. If frames have
-    /// arrived since then, they end the sleep at once.
+    /// passes. The caller has just driven the engine and is on watch. If frames have arrived since
+    /// then, they end the first sleep at once.
+    ///
+    /// Checks before the first sleep. Another thread may have woken this thread before this thread
+    /// was on watch, and that wake-up does not end a sleep on the links.
     pub(crate) fn watch_until<R>(
         &self,
         deadline: Instant,
         ready: &mut impl FnMut() -> Option<R>,
     ) -> Option<R> {
+        if let Some(result) = ready() {
+            return Some(result);
+        }
         let mut looking = Looking::default();
         let mut outcome = Drive::Drove;
         while self.host.clock.now() < deadline {

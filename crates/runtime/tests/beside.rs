@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -161,6 +161,42 @@ fn each_thread_is_woken_by_signals_inside_and_outside_the_engine_and_by_its_desc
             }
         });
     }
+}
+
+/// A wake-up before a thread is on watch does not end its later sleep on the links. So the thread
+/// must check again when it is on watch. Without this check, it would sleep until the time limit.
+#[test]
+fn a_thread_that_is_woken_just_before_it_takes_the_watch_does_not_sleep() {
+    let side = with_polling(Polling::NEVER, false);
+    let (mark, come) = (Arc::new(Mark::new()), AtomicBool::new(false));
+    // In the second check, the thread is in the list of waiters. The other thread raises the mark
+    // right after this check has found nothing.
+    let check = |checks: &mut u32| {
+        let has_come = come.load(Ordering::Relaxed);
+        *checks += 1;
+        if *checks == 2 {
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    come.store(true, Ordering::Relaxed);
+                    side.runtime.raise(&mark);
+                });
+            });
+        }
+        has_come
+    };
+    let sleeps = || side.runtime.counters().expect("not forked").wakeups;
+    let before = sleeps();
+    let limit = Some(Duration::from_secs(2));
+    let (interest, mut checks) = (Interest::Mark(&mark), 0);
+    let mut others = Others::none();
+    let waited = side.runtime.wait_beside(interest, &mut others, limit, || check(&mut checks));
+    assert_eq!(waited.expect("not forked"), Waited::Ready);
+
+    come.store(false, Ordering::Relaxed);
+    checks = 0;
+    let waited = side.runtime.wait(interest, limit, || check(&mut checks).then_some(()));
+    assert_eq!(waited.expect("not forked"), Some(()));
+    assert_eq!(sleeps(), before, "the thread slept on the links");
 }
 
 /// One of the two threads sleeps on the links, and the other sleeps on a descriptor by which

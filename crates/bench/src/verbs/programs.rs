@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_missing_program_is_named_with_the_command_that_installs_it() {
         let error = Programs::find(Path::new("/nowhere/ethernot")).unwrap_err().to_string();
-        assert!(error.contains("no iwarp-perf") && error.contains("/nowhere/lib"), "{error}");
+        assert!(error.contains("program iwarp-perf") && error.contains("/nowhere/lib"), "{error}");
         assert!(error.contains("xtask -- libraries"), "{error}");
     }
 }
