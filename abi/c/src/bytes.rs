@@ -33,7 +33,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str
     text.map_err(not_text)
 }
 
-/// Writes an output of a call to `place`.
+/// Writes `value`, an output of a call of the C interface, to `place`.
 ///
 /// # Safety
 /// `place` must be null, or point to room for `value`.

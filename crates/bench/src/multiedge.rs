@@ -223,7 +223,8 @@ fn rows(setup: &SetUp, mtu: u32, measurements: &[Measurement]) -> Vec<Row> {
     measurements.iter().map(|measured| row(links_bits as f64 / 8.0, mtu, measured)).collect()
 }
 
-/// Returns the number of full TCP segments that the payload of `sample` would fill at this MTU.
+/// Returns the number of TCP segments that the messages of `sample` need at this MTU. Each message
+/// starts a new segment, so the number is rounded up for each message.
 fn frames(measured: &Measurement, sample: &Sample, mtu: u32) -> u64 {
     let messages = sample.operations * messages_per_operation(measured.test);
     messages * measured.message_bytes.div_ceil(u64::from(mtu) - TCP_HEADER_BYTES)

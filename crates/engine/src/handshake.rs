@@ -327,8 +327,8 @@ impl Engine {
 
     //= protocol.md: phase.4
     /// Ends all requests of the host at `from` that wait for the application. The caller does this
-    /// if the host does not confirm connections while requests of other hosts wait. If an initiator
-    /// still wants its connection, it repeats its Hello.
+    /// when it ends a connection that this host has not confirmed in time. If an initiator still
+    /// wants its connection, it repeats its Hello.
     pub(crate) fn withdraw_requests(&mut self, from: PeerAddr) {
         if !self.parts().reception.has_requests_of(from) {
             return;

@@ -15,7 +15,7 @@ pub(crate) struct Spreading {
     /// should arrive. The position is [`LINKS_MAX`] if that link was removed. The time does not
     /// include the part of the delay that is equal on all links.
     arrives_at: (usize, Instant),
-    /// Number of data frames after [`Spreading::falls_together`] last returned true.
+    /// Number of data frames sent since [`Spreading::falls_together`] last returned true.
     in_step: u32,
 }
 

@@ -335,7 +335,7 @@ fn a_binary_trace_is_divided_like_its_text() {
     assert_eq!(outcomes[0].hash, outcomes[1].hash);
 }
 
-/// Divided and undivided runs report in the same way that a rank waits forever.
+/// If a rank waits forever, a divided run reports the same error as an undivided run.
 #[test]
 fn divided_and_undivided_runs_report_a_deadlocked_trace_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");

@@ -632,8 +632,8 @@ const SEGMENTS: u16 = 64;
 /// the rest of a turn, but notice a frame sooner than the next turn would.
 const LOOKS: u32 = 32;
 
-/// Nanoseconds after the arrival of a frame for which a turn polls empty rings several times: a few
-/// round trips.
+/// For this many nanoseconds after a frame has arrived, a turn polls empty rings several times. The
+/// time is a few round trips.
 const BUSY_NS: u64 = 20_000;
 
 /// Interval in nanoseconds between checks of the sockets while a thread polls the link. 10,000

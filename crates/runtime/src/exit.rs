@@ -25,10 +25,10 @@ pub fn notify_peers_at_exit() {
     }
 }
 
-/// Waits until another thread has sent work that was posted and [deferred](crate::Runtime::ring),
-/// for at most 20 ms. Meant for a process that is about to end by `_exit`. The calling thread sends
-/// nothing itself, because it may be in a signal handler. In a forked child, no thread sends
-/// anything.
+/// Waits until other threads have sent the work that was posted and
+/// [deferred](crate::Runtime::ring), but for at most 20 ms for each endpoint. Meant for a process
+/// that is about to end by `_exit`. The calling thread sends nothing itself, because it may be in a
+/// signal handler. In a forked child, no thread sends anything.
 pub fn send_before_end() {
     // SAFETY: the pointer is null, or points to the box that `living` leaked.
     let Some(living) = (unsafe { LIVING.load(Ordering::Acquire).as_ref() }) else { return };

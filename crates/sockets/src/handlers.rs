@@ -15,14 +15,14 @@ thread_local! {
     static DEFERRED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Enters a call on the calling thread. Calls may nest.
+/// Records that the calling thread has entered a call of this library. Calls may nest.
 #[inline]
 pub fn enter() {
     INSIDE.with(|inside| inside.set(inside.get() + 1));
 }
 
-/// Leaves a call on the calling thread. Returns the signals that the caller must unblock now: bit
-/// `n` stands for signal `n`.
+/// Records that the calling thread has left a call of this library. Returns the signals that the
+/// caller must unblock now: bit `n` stands for signal `n`.
 #[inline]
 #[must_use]
 pub fn leave() -> u64 {

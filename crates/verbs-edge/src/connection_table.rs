@@ -909,8 +909,9 @@ fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Gr
 /// Returns the `Ending` that is reported to a queue pair if its connection closes for `reason`.
 ///
 /// If the queue pair has an id, a rejection by the peer or a restart of the peer counts as a close
-/// by the peer. In this case, the program gets an event of the id at once and then abandons its
-/// work itself. Therefore the outstanding work fails only after a delay, like on a network adapter.
+/// by the peer. In this case, the program gets an event of the id at once, and usually ends the
+/// queue pair's outstanding work in response. Therefore this module lets that work fail only after
+/// a delay, as a network adapter does.
 const fn ending_of(reason: Closed, has_id: bool) -> Ending {
     match reason {
         Closed::Refused(_) | Closed::PeerRestarted if has_id => Ending::ByPeer,

@@ -394,9 +394,9 @@ fn is_transient(error: &io::Error) -> bool {
 /// The name of the contender.
 pub const NAME: &str = "udp-segments";
 
-/// Highest number of datagrams in one call. Each datagram has a header of 32 bytes and the payload
-/// of an Ethernet frame. A larger number of datagrams would exceed the 65,507 bytes of one UDP
-/// datagram.
+/// Highest number of datagrams in one call. The kernel splits the buffer of the call into these
+/// datagrams. Each has a header of 32 bytes and as much payload as fits in an Ethernet frame. A
+/// larger number would exceed the maximum length of the buffer, 65,507 bytes.
 pub const BATCH_DATAGRAMS: usize = 44;
 
 /// Size of an edge protocol header in the middle of a write.

@@ -130,7 +130,7 @@ impl Reader {
         Ok(number)
     }
 
-    /// Reads a number between two bounds, which can be a fraction.
+    /// Reads a number from `least` to `most`. The number may have a fractional part.
     pub(super) fn fraction(
         &mut self,
         key: &str,

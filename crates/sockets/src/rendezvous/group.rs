@@ -230,7 +230,8 @@ pub(crate) struct Write {
 /// Memory of a group that must be deregistered by a thread that does not hold the lock of the
 /// engine.
 pub(crate) struct DeferredDeregistration {
-    /// The protection domain, if the group has ended; it is released, too.
+    /// The protection domain of the group. `None` if the group has not ended and still uses the
+    /// domain. [`Self::run`] releases the domain after it has deregistered the regions.
     domain: Option<ProtectionDomain>,
     regions: Vec<RegionId>,
 }

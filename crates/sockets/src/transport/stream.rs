@@ -128,8 +128,8 @@ pub(crate) struct Stream {
 pub(crate) enum HomeProgress {
     /// The return has not begun, or waits for an event.
     Waits,
-    /// A thread of the program is within a call. The caller must retry soon, because that call does
-    /// not block.
+    /// A thread of the program is in a call that reads or writes this stream, so the return cannot
+    /// begin. That call does not block and ends soon. The caller must retry after a short time.
     InCall,
     /// All bytes are in TCP. The TCP socket must still replace the program's end of the socket
     /// pair.

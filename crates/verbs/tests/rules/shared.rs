@@ -22,8 +22,8 @@ fn a_message_completes_its_shared_receive_at_its_own_queue_pair() {
     let pieces = [host.piece(0, 8), host.piece(64, 8)];
     shared.post(&[receive(70, &pieces), receive(71, &[])]).expect("receives");
     assert_eq!(one.limits().receives, 0);
-    // It is not specified which receive has which place, so check only that each receive completes
-    // once.
+    // `deliver` names a receive by its place in the shared queue. It is not specified whether
+    // place 0 contains receive 70 or 71. So check only that each receive completes once.
     host.device.deliver(&one, 0, 12);
     host.device.deliver(&other, 1, 0);
     let found = host.poll();

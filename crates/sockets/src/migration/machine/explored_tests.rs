@@ -52,7 +52,7 @@ enum Planted {
     ShutsAtOnce,
     /// An end does not follow a peer that returns to TCP directly after the move.
     ForgetsReturn,
-    /// An end leaves a connection to TCP if the program closes it during the move.
+    /// If the program closes the connection during the move, its end stops the move and uses TCP.
     LeavesWhenClosed,
     /// An end does not release its rings after the peer has refused.
     KeepsRings,
