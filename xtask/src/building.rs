@@ -32,10 +32,10 @@ pub(crate) const BUILD_ALL: &str = "X_BUILD_ALL";
 
 /// Returns a command that builds `targets` of `packages` in a profile.
 ///
-/// If [`BUILD_ALL`] is set and the profile is `dev`, the command builds the whole workspace with its
-/// tests. Cargo builds a dependency once for each set of its features, and packages alone need fewer
-/// features than all packages together. Without this, a test run would build many crates several
-/// times.
+/// If [`BUILD_ALL`] is set and the profile is `dev`, the command builds the whole workspace with
+/// its tests. Cargo builds a dependency once for each set of its features, and packages alone need
+/// fewer features than all packages together. Without this, a test run would build many crates
+/// several times.
 pub(crate) fn build(profile: &str, packages: &[&str], targets: &[&str]) -> Command {
     let mut command = cargo();
     command.arg("build");

@@ -330,6 +330,12 @@ fn link(
     std::fs::rename(&fresh, &path).map_err(|cause| XtaskError::Write { path, cause })
 }
 
+/// Returns whether a command of `ethernot` measures programs that run with the libraries.
+pub(crate) fn are_needed(arguments: &[String]) -> bool {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    matches!(words[..], ["bench", "sockets" | "apache" | "ganglia" | "programs" | "verbs", ..])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,9 +40,6 @@ use crate::workspace::{Workspace, cargo};
 /// Commands passed to the `ethernot` program unchanged.
 const PROGRAM_COMMANDS: [&str; 5] = ["bench", "sim", "serve", "report", "doctor"];
 
-/// Benchmarks that run programs with the project's libraries.
-const WITH_LIBRARIES: [&str; 5] = ["sockets", "apache", "ganglia", "programs", "verbs"];
-
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match run(&arguments) {
@@ -94,8 +91,7 @@ fn outcome(count: count::Count) -> ExitCode {
 /// of `ethernot`.
 fn hand_over(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let program = build_program(workspace)?;
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if matches!(words[..], ["bench", measured, ..] if WITH_LIBRARIES.contains(&measured)) {
+    if libraries::are_needed(arguments) {
         libraries::build(workspace, true)?;
     }
     let cause = Command::new(&program).args(arguments).exec();

@@ -284,8 +284,8 @@ impl Running {
         self.finish()
     }
 
-    /// Waits until the program ends. If the program runs longer than five minutes, kills it and counts it
-    /// as failed.
+    /// Waits until the program ends. If the program runs longer than five minutes, kills it and
+    /// counts it as failed.
     pub fn finish(self) -> Finished {
         self.finish_within(LIMIT)
     }

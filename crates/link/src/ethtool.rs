@@ -19,8 +19,8 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Returns the number of pairs of a receive queue and a transmit queue. Queues without a partner
-    /// count as pairs.
+    /// Returns the number of pairs of a receive queue and a transmit queue. Queues without a
+    /// partner count as pairs.
     pub(crate) fn pairs(self) -> u32 {
         self.combined + self.receive.max(self.transmit)
     }

@@ -181,8 +181,8 @@ impl Shared {
         }
     }
 
-    /// Watches the links like [`Shared::watch_until`], but also waits for `others`. Like that method,
-    /// checks before the first sleep.
+    /// Watches the links like [`Shared::watch_until`], but also waits for `others`. Like that
+    /// method, checks before the first sleep.
     fn watch_beside(
         &self,
         others: &mut Others<'_>,

@@ -18,13 +18,13 @@ pub struct LocalListener {
 impl LocalListener {
     /// Listens at a name of `prefix` and the number of this process.
     ///
-    /// The name may already be in use: by another user of the prefix in this process, or by a process
-    /// with the same number in another container of this network namespace. In this case, another
-    /// number precedes the process number.
+    /// The name may already be in use: by another user of the prefix in this process, or by a
+    /// process with the same number in another container of this network namespace. In this case,
+    /// another number precedes the process number.
     ///
     /// # Errors
-    /// Returns the error of the system call that failed, or [`io::ErrorKind::AddrInUse`] if 64 names
-    /// are in use.
+    /// Returns the error of the system call that failed, or [`io::ErrorKind::AddrInUse`] if 64
+    /// names are in use.
     pub fn listen(prefix: &str) -> io::Result<Self> {
         let process = std::process::id();
         let names = (1..=NAMES_MAX).map(|place| match place {
@@ -46,8 +46,9 @@ impl LocalListener {
         Err(refused)
     }
 
-    /// Accepts the next process that waits and that runs as the user of this process or as root. The
-    /// connections of other processes are closed. Returns `None` if no process waits. Never blocks.
+    /// Accepts the next process that waits and that runs as the user of this process or as root.
+    /// The connections of other processes are closed. Returns `None` if no process waits. Never
+    /// blocks.
     pub fn accept(&self) -> Option<UnixStream> {
         while let Ok((stream, _)) = self.listener.accept() {
             if is_trusted(stream.as_fd()).unwrap_or(false) {

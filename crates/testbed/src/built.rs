@@ -41,8 +41,8 @@ pub fn libraries() -> PathBuf {
     profile_folder().join("lib/ethernot")
 }
 
-/// Builds a target of a package with the profile of this build, and returns the folder of the profile.
-/// `target` is empty, or for example `["--example", "key_value"]`.
+/// Builds a target of a package with the profile of this build, and returns the folder of the
+/// profile. `target` is empty, or for example `["--example", "key_value"]`.
 ///
 /// # Panics
 /// If the build fails.

@@ -114,8 +114,8 @@ impl Drop for Host {
     }
 }
 
-/// Runs a test on a thread in a network namespace of its own, which ends with the thread. If this is
-/// not possible, prints the reason.
+/// Runs a test on a thread in a network namespace of its own, which ends with the thread. If this
+/// is not possible, prints the reason.
 ///
 /// # Panics
 /// If the test panics.

@@ -161,7 +161,7 @@ impl<'a> Runner<'a> {
             return result.clone();
         }
         let mut program = self.program();
-        if needs_libraries(&arguments) {
+        if libraries::are_needed(&arguments) {
             program = program.and_then(|program| self.libraries().map(|()| program));
         }
         let result =
@@ -265,12 +265,6 @@ fn verdict(figure: Result<Found, Failure>, bound: Bound) -> Outcome {
         Err(Failure::Failed(message)) => Outcome::Measured { value: message, ok: false },
         Err(Failure::CannotRun(reason)) => Outcome::CannotRun { reason },
     }
-}
-
-/// Returns whether a command measures programs that run with the libraries.
-fn needs_libraries(arguments: &[String]) -> bool {
-    let command: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    matches!(command[..], ["bench", "sockets" | "programs" | "verbs", ..])
 }
 
 /// The exit status of `ethernot` for an unknown command or option.

@@ -108,8 +108,8 @@ impl Table {
     }
 }
 
-/// Returns the station in a `struct ndmsg` with its attributes, or `None` if the entry has no usable
-/// station.
+/// Returns the station in a `struct ndmsg` with its attributes, or `None` if the entry has no
+/// usable station.
 fn station_of(entry: &[u8]) -> Option<Station> {
     let state = u16_at(entry, 8)?;
     (state & NUD_VALID != 0).then_some(())?;

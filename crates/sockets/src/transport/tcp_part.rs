@@ -127,8 +127,8 @@ impl TcpPart {
         !self.has_ended() && lock(&self.prefix).has_no_ring
     }
 
-    /// Returns true if the switch marker has arrived and the bytes of the ring follow the bytes that
-    /// TCP brought before it.
+    /// Returns true if the switch marker has arrived and the bytes of the ring follow the bytes
+    /// that TCP brought before it.
     pub(crate) fn precedes_ring(&self) -> bool {
         let precedes = || {
             let prefix = lock(&self.prefix);

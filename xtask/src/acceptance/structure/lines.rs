@@ -55,6 +55,14 @@ fn f() {
     g();
 }
 
+#[cfg(all(test, not(loom)))]
+mod model {
+    use super::*;
+}
+
+#[cfg(all(not(test), loom))]
+fn real() {}
+
 #[cfg(test)]
 mod tests;
 fn last() {}
@@ -62,17 +70,19 @@ fn last() {}
 
     #[test]
     fn tests_comments_and_blank_lines_are_not_lines_of_code() {
-        // One line of `use`, three lines of the constant, three lines of `f`, and one line of
-        // `last`.
-        assert_eq!(count(SOURCE), 8);
+        // One line of `use`, three lines of the constant, three lines of `f`, two lines of `real`,
+        // and one line of `last`.
+        assert_eq!(count(SOURCE), 10);
         let file = || SourceFile { place: "a.rs".into(), text: SOURCE.into() };
-        assert_eq!(of_files(&[file(), file()]), 16);
+        assert_eq!(of_files(&[file(), file()]), 20);
     }
 
     #[test]
     fn code_without_tests_contains_no_test() {
         let code = code_without_tests(SOURCE);
         let words: Vec<&str> = code.split_whitespace().collect();
-        assert_eq!(words.join(" "), "use a::A; const TEXT: &str = ; fn f() { g(); } fn last() {}");
+        let code = "use a::A; const TEXT: &str = ; fn f() { g(); } \
+                    #[cfg(all(not(test), loom))] fn real() {} fn last() {}";
+        assert_eq!(words.join(" "), code);
     }
 }
