@@ -19,8 +19,7 @@ use crate::surroundings::Wanted;
 /// Why libraries cannot be preloaded into a program.
 #[derive(Debug, Error)]
 pub(crate) enum ProgramError {
-    #[error("no program {} in the folders of PATH; name the file of the program, or add its folder \
-             to PATH", .0.display())]
+    #[error("cannot find the program {}; name the file of the program, or add its folder to PATH", .0.display())]
     NotFound(PathBuf),
     #[error(
         "{option} is neither an option nor a program; `ethernot run --help` lists the options, and \

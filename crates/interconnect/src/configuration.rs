@@ -701,7 +701,9 @@ mod tests {
         let text = refused("[fabrick]\nkind = \"flit\"\n");
         assert!(text.contains("`fabric`"), "{text}");
         assert!(refused("seed = 3\n").contains("unknown key `seed` outside of all sections"));
-        assert!(refused("[sweep.run]\nseed = [3]\n").contains("`ethernot sim sweep` combines"));
+        assert!(
+            refused("[sweep.run]\nseed = [3]\n").contains("only `ethernot sim sweep` reads it")
+        );
         assert!(refused("fabric = 3\n").contains("fabric outside of all sections is 3"));
     }
 

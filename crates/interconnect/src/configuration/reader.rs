@@ -372,7 +372,7 @@ fn unknown(
     let Some(key) = left.keys().next() else { return Ok(()) };
     let near = || nearest(key, known).map(|name| format!("did you mean `{name}`?"));
     let of_sweeps = || {
-        let remedy = "it says what `ethernot sim sweep` combines; without it one simulation is run";
+        let remedy = "only `ethernot sim sweep` reads it; remove it for one simulation";
         (section.is_empty() && key == "sweep").then(|| remedy.to_owned())
     };
     let remedy = match file {
