@@ -6,12 +6,12 @@
 //! Tests of the host lane mostly wait. During this time the computing lane uses the processors: its
 //! tests run in virtual time, or they parse and check.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, PipeReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, Sender};
-use std::thread;
-use std::time::Instant;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use serde_json::Value;
 
@@ -41,6 +41,10 @@ const COMPUTING: [&str; 16] = [
     "work",
     "xtask",
 ];
+
+/// A command that prints no line for this long hangs. The programs that a test starts end after five
+/// minutes at the latest, so a test prints its result sooner even on a busy host.
+const SILENCE: Duration = Duration::from_mins(10);
 
 /// A program that cargo built from tests.
 #[derive(Debug, PartialEq, Eq)]
@@ -183,7 +187,7 @@ fn run_lanes(lanes: [Lane; 2], skips: &mut Skips, print: &mut dyn FnMut(&str)) -
 fn run_lane(lane: Lane, finished: &Sender<Finished>) {
     for job in lane {
         let title = job.title.clone();
-        let result = run_job(job).unwrap_or_else(|cause| {
+        let result = run_job(job, SILENCE).unwrap_or_else(|cause| {
             let shown = vec![format!("{title}: cannot run: {cause}")];
             let (count, skipped) = (Count::ONE_FAILED, Skips::default());
             Finished { title, shown, count, skipped, seconds: 0.0 }
@@ -194,8 +198,9 @@ fn run_lane(lane: Lane, finished: &Sender<Finished>) {
     }
 }
 
-/// Runs a command and reads both of its outputs.
-fn run_job(job: Job) -> std::io::Result<Finished> {
+/// Runs a command and reads both of its outputs. Kills a command that prints nothing during `limit`,
+/// and counts it as a failure.
+fn run_job(job: Job, limit: Duration) -> std::io::Result<Finished> {
     let Job { title, mut command, kind } = job;
     let start = Instant::now();
     let (output, errors) = std::io::pipe()?;
@@ -204,17 +209,71 @@ fn run_job(job: Job) -> std::io::Result<Finished> {
     // The value `command` holds the writing ends of the pipe. While they are open, reading does not
     // end.
     drop(command);
+    let printed = lines_of(output);
     let mut lines = Vec::new();
-    for line in BufReader::new(output).split(b'\n') {
-        lines.push(String::from_utf8_lossy(&line?).into_owned());
+    let mut hung = Vec::new();
+    loop {
+        match printed.recv_timeout(limit) {
+            Ok(line) => lines.push(line?),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                let seconds = limit.as_secs();
+                hung.push(format!("{title}: killed, as it printed nothing for {seconds} s"));
+                hung.extend(threads_of(&child));
+                child.kill()?;
+                break;
+            }
+        }
     }
     let is_success = child.wait()?.success();
     let seconds = start.elapsed().as_secs_f64();
-    let (count, skipped, shown) = match kind {
+    let (count, skipped, mut shown) = match kind {
         Kind::Tests => of_tests(&title, &lines, is_success),
         Kind::Step => of_step(&title, lines, is_success),
     };
+    shown.extend(hung);
     Ok(Finished { title, shown, count, skipped, seconds })
+}
+
+/// Returns the lines that come out of a pipe. A thread reads them, and ends with the pipe or with
+/// the receiver.
+fn lines_of(output: PipeReader) -> Receiver<std::io::Result<String>> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line.map(|line| String::from_utf8_lossy(&line).into_owned());
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Returns a line about each thread of a process: its name, which is that of its test, its state and
+/// the function of the kernel in which it waits. Below it stand the threads' stacks if gdb is
+/// installed.
+fn threads_of(child: &Child) -> Vec<String> {
+    let tasks = format!("/proc/{}/task", child.id());
+    let folders = fs::read_dir(tasks).into_iter().flatten().flatten();
+    let mut lines: Vec<_> = folders
+        .map(|folder| {
+            let read = |file: &str| fs::read_to_string(folder.path().join(file));
+            let name = read("comm").unwrap_or_default();
+            let stat = read("stat").unwrap_or_default();
+            let state =
+                stat.rsplit_once(") ").map_or("?", |(_, state)| state.get(..1).unwrap_or("?"));
+            let waits_in = read("wchan").unwrap_or_default();
+            format!("    thread {}: state {state}, in {waits_in}", name.trim_end())
+        })
+        .collect();
+    let mut debugger = Command::new("gdb");
+    debugger.args(["-batch", "-ex", "thread apply all backtrace", "-p", &child.id().to_string()]);
+    if let Ok(output) = debugger.stdin(Stdio::null()).output() {
+        let stacks = String::from_utf8_lossy(&output.stdout).into_owned();
+        lines.extend(stacks.lines().map(str::to_owned));
+    }
+    lines
 }
 
 /// Returns the count and the skips of a test program, and the lines to print.
@@ -302,6 +361,19 @@ mod tests {
             printed.iter().any(|line| line == "kill $$: ended without the result of its tests")
         );
         assert_eq!(count, Count { passed: 7, failed: 3, skipped: 2 });
+    }
+
+    #[test]
+    fn a_command_that_prints_nothing_for_too_long_is_killed_and_fails() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 'test a ... ok'; echo 'test b runs'; sleep 20 & wait"]);
+        let job = Job { title: "hangs".into(), command, kind: Kind::Tests };
+        let finished = run_job(job, Duration::from_millis(500)).expect("the command starts");
+        assert_eq!(finished.count, Count::ONE_FAILED);
+        assert_eq!(finished.shown[0], "test b runs");
+        let text = finished.shown.join("\n");
+        assert!(text.contains("hangs: killed, as it printed nothing for 0 s"), "{text}");
+        assert!(text.contains("thread sh: state S, in "), "{text}");
     }
 
     #[test]
