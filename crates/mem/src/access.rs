@@ -16,7 +16,7 @@ use crate::slot::RegionId;
 use crate::slot::{Slot, SlotState};
 use crate::table::{MemoryTable, ProtectionDomain, Region, Window};
 use crate::table::{OpenedKey, WHOLE_ADDRESS_SPACE_KEY, own_rights};
-use crate::{PayloadSlice, copy, fault, probe};
+use crate::{PayloadSink, PayloadSlice, copy, fault, probe};
 
 /// The right to look up regions and to access their memory, for one engine turn on one thread.
 ///
@@ -333,6 +333,32 @@ impl<'a> MemoryAccess<'a> {
     ) -> Result<PayloadSlice<'_>, AccessError> {
         let place = self.find_target(target, offset, u64::from(len), Use::Read)?;
         Ok(PayloadSlice::at(place.memory(), len))
+    }
+
+    /// Returns memory of a target in which a driver lets the kernel store received bytes, beginning
+    /// `offset` bytes after the start of the target. The memory is valid until the access ends.
+    ///
+    /// The kernel stores bytes in any order. If a program may poll on the last bytes of a message,
+    /// place these bytes by [`MemoryAccess::place_tail`].
+    ///
+    /// The target must come from a validation for [`Rights::LOCAL_WRITE`] or
+    /// [`Rights::REMOTE_WRITE`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`MemoryAccess::place`], except that unmapped memory is not detected.
+    /// Returns [`AccessError::Unmapped`] for a region without memory.
+    #[inline]
+    pub fn sink(
+        &self,
+        target: &Target,
+        offset: u64,
+        len: u32,
+    ) -> Result<PayloadSink<'_>, AccessError> {
+        let place = self.find_target(target, offset, u64::from(len), Use::Write)?;
+        if place.state.is_ghost() {
+            return Err(AccessError::Unmapped { address: place.address });
+        }
+        Ok(PayloadSink { start: place.memory(), len, access: PhantomData })
     }
 
     /// Copies bytes of a target to `out`, beginning `offset` bytes after the start of the target.

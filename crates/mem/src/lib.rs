@@ -149,4 +149,29 @@ impl PayloadSlice<'_> {
 // rules of the region.
 unsafe impl Send for PayloadSlice<'_> {}
 
+/// Registered memory in which the kernel stores received bytes, for a link driver that passes it to
+/// `readv`. Rust code never dereferences the pointer.
+///
+/// The memory is valid until its [`MemoryAccess`] ends, like a [`PayloadSlice`]. The kernel reports
+/// an error (`EFAULT`) if the program has unmapped the memory.
+#[derive(Debug)]
+pub struct PayloadSink<'a> {
+    start: *mut u8,
+    len: u32,
+    access: PhantomData<&'a ()>,
+}
+
+impl PayloadSink<'_> {
+    /// Returns a pointer to the first byte.
+    pub const fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Returns the length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+}
+
 const _: () = assert!(usize::BITS == 64, "addresses on the wire are 64 bits and used as they are");

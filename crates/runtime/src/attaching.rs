@@ -54,7 +54,11 @@ impl Runtime {
     pub fn attach_machine(&self, machine: Box<dyn Machine>) -> Result<MachineId, MachineError> {
         let shared = Arc::downgrade(&self.shared);
         self.shared.command(move |driver, host, _now, _memory| {
-            driver.attach_machine(host, shared, machine)
+            host.sleeper.auxiliary.made().map_err(MachineError::Watch)?;
+            let id = driver.machines.attach(shared, machine)?;
+            // Wake a sleeping thread, because it may be sleeping without polling the epoll set.
+            host.call_watch();
+            Ok(id)
         })?
     }
 

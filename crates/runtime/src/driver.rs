@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use delivery::{Instant, LINKS_MAX, LinkEvent, LinkId};
 use engine::{ConnectionHandle, DatagramError, DatagramPort, Emitted, Engine, EngineLinkError};
@@ -20,10 +20,10 @@ use crate::counters::RuntimeCounters;
 use crate::fork::{Forked, Inherited};
 use crate::hooks::Hooks;
 use crate::lookers::Lookers;
-use crate::machine::{MACHINE_KEYS, Machine, MachineError, MachineId, Machines};
+use crate::machine::{MACHINE_KEYS, Machines};
 use crate::park::Waiters;
 use crate::retired::{Retired, Retiring};
-use crate::runtime::{Doorbell, Shared};
+use crate::runtime::Doorbell;
 use crate::sleep::{Descriptor, FDS_PER_LINK, Sleeper, Watched};
 use crate::source::{DOORBELLS, Doorbells, Sources, WorkSource};
 use crate::submission::{HeldBack, Posting, Submissions};
@@ -339,11 +339,6 @@ impl Driver {
             worked |= ready;
             more |= ready;
         }
-        if !self.machines.is_empty() {
-            let (machines_worked, waits) = self.turn_machines(host, now, &memory);
-            worked |= machines_worked;
-            more |= waits;
-        }
         // If the hooks post work, this turn sends it.
         let has_news = worked && self.report_news(host, now, &memory);
         if self.engine.has_room_news() {
@@ -352,6 +347,12 @@ impl Driver {
         if self.sources.are_due(worked) || !host.doorbells.is_empty() {
             worked |= self.pull_sources(host, now, &memory, worked);
             more |= self.sources.has_more();
+        }
+        // Machines come after the doorbells, because a machine may do the work of a source.
+        if !self.machines.is_empty() {
+            let (machines_worked, waits) = self.turn_machines(host, now, &memory);
+            worked |= machines_worked;
+            more |= waits;
         }
         self.may_owe |= received;
         // A thread that starts to spin, or receives frames at intervals, flushes pending
@@ -429,7 +430,11 @@ impl Driver {
         let pulled = self.sources.pull(source, &mut self.engine, memory.begun(), now);
         self.counters.pulled += u64::from(pulled);
         self.has_deferred = false;
-        let mut more = self.transmit(host, now, &memory) || self.sources.has_more();
+        let mut more = self.sources.has_more();
+        if source.is_of_machine() {
+            more |= self.turn_machines(host, now, &memory).1;
+        }
+        more |= self.transmit(host, now, &memory);
         more |= self.report_news(host, now, &memory) && self.engine.has_work();
         more |= self.engine.has_room_news();
         drop(memory);
@@ -444,6 +449,9 @@ impl Driver {
         let now = self.clock.now(&host.clock);
         self.take_submissions(host, &memory);
         self.pull_sources(host, now, &memory, true);
+        if !self.machines.is_empty() {
+            self.turn_machines(host, now, &memory);
+        }
         self.transmit(host, now, &memory);
     }
 
@@ -471,6 +479,9 @@ impl Driver {
         for _ in 0..SENT_OUT_ROUNDS {
             let pulled = self.sources.pull(source, &mut self.engine, memory.begun(), now);
             self.counters.pulled += u64::from(pulled);
+            if source.is_of_machine() {
+                self.turn_machines(host, now, memory);
+            }
             let more = self.transmit(host, now, memory);
             if pulled == 0 && (!more || self.full != 0) {
                 break;
@@ -545,20 +556,6 @@ impl Driver {
         // Close the sockets only here, when no thread polls them any more.
         drop(attached);
         true
-    }
-
-    /// Attaches a protocol that runs beside the engine.
-    pub(crate) fn attach_machine(
-        &mut self,
-        host: &RuntimeHost,
-        shared: Weak<Shared>,
-        machine: Box<dyn Machine>,
-    ) -> Result<MachineId, MachineError> {
-        host.sleeper.auxiliary.made().map_err(MachineError::Watch)?;
-        let id = self.machines.attach(shared, machine)?;
-        // Wake a sleeping thread, because it may be sleeping without polling the epoll set.
-        host.call_watch();
-        Ok(id)
     }
 
     /// Makes a turn of each machine. Returns whether a machine did work, and whether a machine has

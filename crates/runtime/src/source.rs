@@ -41,6 +41,13 @@ pub trait WorkSource: Send + Sync {
         false
     }
 
+    /// Returns whether a [`Machine`](crate::Machine) does this source's work. Its
+    /// [`WorkSource::post`] then only notes which work waits, where the machine finds the note. The
+    /// machine gets a turn afterwards, before the thread that rang the doorbell leaves the engine.
+    fn is_of_machine(&self) -> bool {
+        false
+    }
+
     /// Posts up to `limit` pieces of work, oldest first. The engine's driver calls this inside the
     /// engine, so an implementation must not call the runtime.
     fn post(

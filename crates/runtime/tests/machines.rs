@@ -17,8 +17,8 @@ use link::{UdpConfig, UdpLink};
 use mem::MemoryAccess;
 use pair::Side;
 use runtime::{
-    Descriptors, Hooks, Interest, Machine, MachineError, Polling, Progress, Readiness, Runtime,
-    RuntimeConfig,
+    Descriptors, Hooks, Interest, Machine, MachineError, Polling, Posted, Progress, Readiness,
+    Rest, Runtime, RuntimeConfig, SourceDoorbell, WorkSource,
 };
 use semantics::{Completion, CompletionKind, CompletionQueue, Owner, Push};
 use work::Arm;
@@ -265,6 +265,102 @@ fn a_sleeping_application_is_woken() {
             done.expect("not forked").expect("a completion");
         });
     }
+}
+
+/// A source whose work a [`Worker`] does.
+#[derive(Default)]
+struct Orders {
+    doorbell: SourceDoorbell,
+    /// Number of orders that the worker has not seen.
+    waiting: AtomicU32,
+    /// Number of orders that a ring has shown to the worker.
+    noted: AtomicU32,
+    done: AtomicU32,
+}
+
+impl WorkSource for Orders {
+    fn doorbell(&self) -> &SourceDoorbell {
+        &self.doorbell
+    }
+
+    fn is_idle(&self) -> bool {
+        true
+    }
+
+    fn is_of_machine(&self) -> bool {
+        true
+    }
+
+    fn post(&self, _: &mut Engine, _: &MemoryAccess<'_>, _: Instant, _: u32) -> Posted {
+        let count = self.waiting.swap(0, Ordering::Relaxed);
+        self.noted.fetch_add(count, Ordering::Relaxed);
+        Posted { count, rest: Rest::Nothing }
+    }
+}
+
+/// Does the orders that were noted.
+struct Worker(Arc<Orders>);
+
+impl Machine for Worker {
+    fn turn(&mut self, _now: Instant, _memory: &MemoryAccess<'_>) -> Progress {
+        let noted = self.0.noted.swap(0, Ordering::Relaxed);
+        self.0.done.fetch_add(noted, Ordering::Relaxed);
+        Progress { worked: noted > 0, ..Progress::NONE }
+    }
+
+    fn on_descriptor(&mut self, _key: u64, _ready: Readiness) {}
+
+    fn close(&mut self, _now: Instant) {}
+
+    fn is_closing(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_machine_does_the_work_of_a_source_before_the_ring_returns() {
+    let side = Side::new(false);
+    let orders = Arc::new(Orders::default());
+    let id = side.runtime.attach_machine(Box::new(Worker(Arc::clone(&orders))));
+    id.expect("it is attached");
+    let source: Arc<dyn WorkSource> = orders.clone();
+    for count in 1..=20 {
+        orders.waiting.fetch_add(1, Ordering::Relaxed);
+        side.runtime.ring(&source).expect("not forked");
+        assert_eq!(orders.done.load(Ordering::Relaxed), count);
+    }
+    orders.waiting.fetch_add(1, Ordering::Relaxed);
+    side.runtime.send_out(&source).expect("not forked");
+    assert_eq!(orders.done.load(Ordering::Relaxed), 21);
+}
+
+#[test]
+fn a_machine_does_work_that_was_handed_over_before_the_thread_inside_leaves() {
+    let side = Side::new(false);
+    let orders = Arc::new(Orders::default());
+    let id = side.runtime.attach_machine(Box::new(Worker(Arc::clone(&orders))));
+    let id = id.expect("it is attached");
+    let rung: Arc<dyn WorkSource> = orders.clone();
+    let runtime = &side.runtime;
+    let (enter, entered) = channel();
+    let (leave, may_leave) = channel::<()>();
+    std::thread::scope(|scope| {
+        // The other thread is inside the engine during the ring, so the ring only leaves the
+        // source among the doorbells.
+        scope.spawn(move || {
+            let stay = move |_: &mut Worker, _: &MemoryAccess<'_>, _| {
+                enter.send(()).expect("it is awaited");
+                may_leave.recv().expect("it may leave");
+            };
+            runtime.with_machine(id, stay).expect("it is attached");
+        });
+        entered.recv().expect("it enters");
+        orders.waiting.fetch_add(1, Ordering::Relaxed);
+        runtime.ring(&rung).expect("not forked");
+        assert_eq!(orders.done.load(Ordering::Relaxed), 0);
+        leave.send(()).expect("it waits");
+    });
+    assert_eq!(orders.done.load(Ordering::Relaxed), 1, "the thread inside has made the turn");
 }
 
 /// Sends to the test the queues that fired and the keys of ready descriptors.

@@ -61,6 +61,37 @@ fn local_offsets_are_checked_like_addresses() {
 }
 
 #[test]
+fn the_kernel_stores_received_bytes_in_a_sink() {
+    let world = World::new(100, Rights::ALL);
+    let access = world.table.access();
+    let target = world.resolve(world.region.start + 10, 20, Rights::REMOTE_WRITE).unwrap();
+    let sink = access.sink(&target, 5, 4).unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut writer, b"abcdefgh").unwrap();
+    let pieces = [libc::iovec { iov_base: sink.start().cast(), iov_len: sink.len() as usize }];
+    // SAFETY: the memory of the sink stays valid until the access ends, and it is writable.
+    let read = unsafe { libc::readv(std::os::fd::AsRawFd::as_raw_fd(&reader), pieces.as_ptr(), 1) };
+    assert_eq!(read, 4);
+    let bytes = world.bytes();
+    assert_eq!(
+        (&bytes[..15], &bytes[15..19], &bytes[19..]),
+        (&[0; 15][..], &b"abcd"[..], &[0; 81][..])
+    );
+}
+
+#[test]
+fn targets_for_reading_and_ghost_regions_are_no_sinks() {
+    let world = World::new(100, Rights::ALL);
+    let access = world.table.access();
+    let target = world.resolve(world.region.start, 20, Rights::REMOTE_READ).unwrap();
+    assert!(matches!(access.sink(&target, 0, 4), Err(AccessError::Permission { .. })));
+    let domain = world.table.allocate_domain();
+    let ghost = world.table.register_ghost(domain, 1 << 40, 1 << 20, Rights::ALL).unwrap();
+    let target = access.resolve_local(ghost.id, 0, 20, Rights::LOCAL_WRITE).unwrap();
+    assert!(matches!(access.sink(&target, 0, 4), Err(AccessError::Unmapped { .. })));
+}
+
+#[test]
 fn accesses_beyond_a_target_are_refused() {
     let world = World::new(100, Rights::ALL);
     let access = world.table.access();
@@ -72,6 +103,7 @@ fn accesses_beyond_a_target_are_refused() {
         assert!(access.place_tail(&target, offset, &bytes).is_err());
         assert!(access.copy_from(&target, offset, &mut bytes).is_err());
         assert!(access.source_of(&target, offset, len as u32).is_err());
+        assert!(access.sink(&target, offset, len as u32).is_err());
     }
     assert_eq!(world.bytes(), [0; 100]);
     access.place(&target, 20, &[]).unwrap();
