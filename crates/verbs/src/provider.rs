@@ -170,8 +170,13 @@ pub trait Wire: Send + Sync {
 /// The reason that the wire (the transport) reports for the end of a queue pair's connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
-    /// The peer closed the connection. This is not an error on this side.
+    /// The peer closed the connection. This is not an error on this side, and the queue pair stays
+    /// in RTS until its next send fails.
     ByPeer,
+    /// The stream that carries the connection has ended, in peace or not. The queue pair is in ERR,
+    /// and all its work is flushed. For wires over byte streams (iWARP): when such a stream ends,
+    /// an adapter moves the queue pair out of RTS (RFC 5040, section 4.8).
+    Flushed,
     /// The peer has stopped answering, or it has never answered.
     Unreachable,
     /// An operation failed on this side or at the peer. The completion of the operation contains

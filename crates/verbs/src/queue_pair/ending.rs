@@ -289,7 +289,7 @@ impl QueuePair {
         }
     }
 
-    fn enter_if(&self, from: State, to: State) -> bool {
+    pub(super) fn enter_if(&self, from: State, to: State) -> bool {
         let (from, to) = (from as u8, to as u8);
         self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -323,7 +323,7 @@ impl QueuePair {
                 self.report_overrun();
             }
             Ending::DeviceFailed => self.raise(AsyncEventKind::QueuePairFatal),
-            Ending::ByPeer | Ending::Unreachable | Ending::OperationFailed => {}
+            Ending::ByPeer | Ending::Unreachable | Ending::Flushed | Ending::OperationFailed => {}
         }
         self.begin_flush();
     }

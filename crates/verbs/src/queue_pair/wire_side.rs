@@ -173,6 +173,25 @@ impl QueuePair {
         self.end_draining();
     }
 
+    /// Moves the queue pair from INIT through RTR to RTS, because the wire (the transport) has
+    /// connected it itself. `reads_max` and `peer_reads_max` are the numbers of reads in flight, of
+    /// this end and of the peer, to which both ends have agreed.
+    ///
+    /// Returns false if the queue pair is not in INIT any more: the program has reset it, destroyed
+    /// it or moved it to ERR. The wire then closes the connection.
+    ///
+    /// The wire calls this in its turn, before it handles anything that the peer has sent on the
+    /// connection. An event that the program takes would be too late, because some peers send at
+    /// once.
+    pub fn on_connected(&self, reads_max: u8, peer_reads_max: u8) -> bool {
+        let is_in_time = self.enter_if(QueuePairState::Init, QueuePairState::ReadyToSend);
+        if is_in_time {
+            let mut attributes = self.lock_attributes();
+            (attributes.reads_max, attributes.peer_reads_max) = (reads_max, peer_reads_max);
+        }
+        is_in_time
+    }
+
     /// Records that the connection has ended. Its last completions are already in their queues. The
     /// wire (the transport) must not call this after [`crate::Wire::close`].
     pub fn on_ended(&self, ending: Ending) {

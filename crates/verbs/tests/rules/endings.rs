@@ -383,3 +383,18 @@ fn a_denied_access_of_the_peer_raises_an_event() {
     host.context.acknowledge_event(&event);
     assert_eq!(one.state(), QueuePairState::Error);
 }
+
+#[test]
+fn the_end_of_a_stream_flushes_all_work_and_raises_no_event() {
+    let host = Host::new();
+    let (one, _other) = host.pair();
+    one.post_receive(&[receive(1, &[host.piece(0, 8)])]).expect("it is posted");
+    host.device.end(&one, 0, Ending::Flushed, OperationError::Flushed);
+    assert_eq!(results(&host.poll()), [(1, CompletionStatus::Flushed)]);
+    assert_eq!(one.state(), QueuePairState::Error);
+    one.post_send(&[send(2, &[host.piece(0, 8)])]).expect("it is posted");
+    assert_eq!(results(&host.poll()), [(2, CompletionStatus::Flushed)]);
+    let flag = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
+    nix::fcntl::fcntl(host.context.event_descriptor(), flag).expect("a flag");
+    assert_eq!(host.context.get_event().map(|_| ()), Err(Error::Again));
+}

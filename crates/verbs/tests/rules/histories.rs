@@ -42,6 +42,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let ending = prop_oneof![
         Just(Ending::ByPeer),
         Just(Ending::Unreachable),
+        Just(Ending::Flushed),
         Just(Ending::OperationFailed),
         Just(Ending::DeviceFailed)
     ];

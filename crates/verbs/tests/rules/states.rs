@@ -258,3 +258,29 @@ fn a_queue_pair_in_a_multicast_group_is_in_use() {
     let connected = host.queue_pair(QueuePairType::Reliable);
     assert!(is_refused(&connected.set_membership(group, true)));
 }
+
+#[test]
+fn a_wire_that_connects_by_itself_moves_the_queue_pair_from_init_to_rts() {
+    let host = Host::new();
+    let queue_pair = host.queue_pair(QueuePairType::Reliable);
+    assert!(!queue_pair.on_connected(3, 5), "it is in RESET");
+    go(&queue_pair, QueuePairState::Init, 0);
+    assert!(queue_pair.on_connected(3, 5));
+    assert_eq!(queue_pair.state(), QueuePairState::ReadyToSend);
+    let attributes = queue_pair.query().expect("not forked").attributes;
+    assert_eq!((attributes.reads_max, attributes.peer_reads_max), (3, 5));
+    assert!(!queue_pair.on_connected(9, 9), "it is connected already");
+    assert_eq!(queue_pair.query().expect("not forked").attributes.reads_max, 3);
+}
+
+#[test]
+fn a_queue_pair_that_the_program_has_ended_is_not_connected_any_more() {
+    let host = Host::new();
+    for state in [QueuePairState::Reset, QueuePairState::Error] {
+        let queue_pair = host.queue_pair(QueuePairType::Reliable);
+        go(&queue_pair, QueuePairState::Init, 0);
+        go(&queue_pair, state, 0);
+        assert!(!queue_pair.on_connected(1, 1));
+        assert_eq!(queue_pair.state(), state);
+    }
+}
