@@ -13,6 +13,7 @@
 //! * [`ShmLink`] exchanges frames with other processes of the host through shared memory.
 //! * [`Capture`] writes the frames of any link to a pcapng file. [`CaptureOutput`] writes the
 //!   frames of several links to one file.
+//! * [`tcp`] has no frames: its TCP connections carry the byte stream of a protocol.
 //! * [`Delay`] delays the frames of any link.
 //! * [`Fault`] loses, duplicates, reorders and corrupts frames of any link, with random choices
 //!   from a seed.
@@ -43,6 +44,7 @@ pub mod shared_files;
 mod shm;
 mod signals;
 mod slots;
+pub mod tcp;
 mod threads;
 mod udp;
 mod wait;
