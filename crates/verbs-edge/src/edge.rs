@@ -1,8 +1,7 @@
 //! The verbs device on top of Ethernot's protocol engine.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 
 use link::host::{Interface, interfaces};
 use links::{LinkSpec, UdpPlace};
@@ -10,7 +9,7 @@ use mem::{MemoryTable, TableLimits};
 use rdma_cm::{
     Caller, ConnectionManager, Exchange, Listener, Listening, ManagedDevice, PortSpace, Request,
 };
-use runtime::forks;
+use runtime::{Forked, OnDemand};
 use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 use verbs::{
     Device, DeviceAttributes, Error, Gid, GidEntry, PortAttributes, PortCounters, Provider,
@@ -48,9 +47,7 @@ pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
             is_first: index == 0,
             capture: Arc::clone(&capture),
             registry: Registry::new(),
-            instance: OnceLock::new(),
-            starting: Mutex::new(()),
-            started_in: AtomicU32::new(0),
+            instance: OnDemand::default(),
         });
         devices.push(ManagedDevice { device: Device::new(edge.clone()), manager: edge });
     }
@@ -106,39 +103,21 @@ pub(crate) struct Edge {
     /// Capture file that all devices of the process share.
     capture: Arc<SharedCapture>,
     registry: Arc<Registry>,
-    instance: OnceLock<Arc<Instance>>,
-    starting: Mutex<()>,
-    /// Identifies the process that started the device: the value of `runtime::forks` in that
-    /// process, plus one. 0 if the device is not started.
-    started_in: AtomicU32,
+    instance: OnDemand<Instance>,
 }
 
 impl Edge {
     /// Returns the instance that runs the device. Starts the instance if necessary.
     fn instance(&self) -> Result<&Arc<Instance>, Error> {
-        self.check()?;
-        if let Some(instance) = self.instance.get() {
-            return Ok(instance);
-        }
-        // Set this before the lock is taken. Then a child that is forked while the lock is held
-        // sees that its parent has started the device, and does not take the lock.
-        self.started_in.store(forks() + 1, Ordering::Release);
-        let _alone = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(instance) = self.instance.get() {
-            return Ok(instance);
-        }
-        let (settings, capture) = (&self.settings, &self.capture);
-        let started = Instance::start(settings, self.places.clone(), capture, &self.registry);
-        if started.is_err() {
-            self.started_in.store(0, Ordering::Release);
-        }
-        let started = started?;
-        Ok(self.instance.get_or_init(|| started))
+        self.instance.get_or_start(belongs_to_the_parent, || {
+            let (settings, capture) = (&self.settings, &self.capture);
+            Instance::start(settings, self.places.clone(), capture, &self.registry)
+        })
     }
 
     /// Returns the instance that runs the device, if it is started.
     fn running(&self) -> Option<&Arc<Instance>> {
-        self.instance.get()
+        self.instance.running()
     }
 }
 
@@ -148,13 +127,7 @@ impl Provider for Edge {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let started_in = self.started_in.load(Ordering::Acquire);
-        if started_in == 0 || started_in == forks() + 1 {
-            return Ok(());
-        }
-        let what =
-            "the device belongs to the parent process; a forked child must open the device again";
-        Err(Error::NoDevice(what.into()))
+        self.instance.check().map_err(belongs_to_the_parent)
     }
 
     fn registry(&self) -> &Arc<Registry> {
@@ -279,6 +252,12 @@ impl ConnectionManager for Edge {
     }
 }
 
+fn belongs_to_the_parent(_: Forked) -> Error {
+    let what =
+        "the device belongs to the parent process; a forked child must open the device again";
+    Error::NoDevice(what.into())
+}
+
 /// Returns the limits and properties of a device.
 fn attributes(
     settings: &Settings,
@@ -353,9 +332,7 @@ mod tests {
             capture: Arc::default(),
             settings,
             registry: Registry::new(),
-            instance: OnceLock::new(),
-            starting: Mutex::new(()),
-            started_in: AtomicU32::new(0),
+            instance: OnDemand::default(),
         })
     }
 
