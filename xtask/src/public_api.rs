@@ -117,7 +117,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     let mut found = Findings::of(workspace)?;
     let complaints = found.complaints();
     print!("{complaints}");
-    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some_and(|value| value == "1") {
         let path = workspace.root.join(LISTING);
         std::fs::write(&path, &found.listing).map_err(|cause| XtaskError::Write { path, cause })?;
         found.since_kept = Changes::default();

@@ -425,7 +425,7 @@ fn random_datagrams_are_only_counted() {
         if let Some(first) = bytes.first_mut()
             && round % 2 == 0
         {
-            *first = (round % 16) as u8;
+            *first = (random() % 16) as u8;
         }
         socket.send_to(&bytes, server).expect("loopback takes a datagram");
         if round % 100 == 0 {
