@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_and_the_reset_of_a_stream_are_told_apart() {
+    fn a_stream_that_ends_and_one_that_is_reset_differ() {
         let (ours, theirs) = pair();
         ours.end_sending().expect("it is connected");
         let end = std::iter::repeat_with(|| theirs.read(&mut [0]).expect("no reset")).flatten();
