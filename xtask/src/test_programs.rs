@@ -23,7 +23,7 @@ use crate::test_output::TestReader;
 use crate::workspace::{Package, Workspace, cargo};
 
 /// Crates whose tests only compute.
-const COMPUTING: [&str; 16] = [
+const COMPUTING: [&str; 17] = [
     "delivery",
     "dissector",
     "engine",
@@ -38,6 +38,7 @@ const COMPUTING: [&str; 16] = [
     "verbs",
     "waiting",
     "wire-edge",
+    "wire-iwarp",
     "work",
     "xtask",
 ];

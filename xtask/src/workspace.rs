@@ -128,9 +128,9 @@ fn short_name(package: &str) -> String {
     short.unwrap_or(package).into()
 }
 
-/// Crates on which `ethernot` depends. They are published with `ethernot` under longer names,
-/// because the short names may be taken.
-const PUBLISHED: [&str; 10] = [
+/// Crates on which `ethernot` depends, and the formats of other wires. They are published under
+/// longer names, because the short names may be taken.
+const PUBLISHED: [&str; 11] = [
     "delivery",
     "engine",
     "link",
@@ -140,6 +140,7 @@ const PUBLISHED: [&str; 10] = [
     "semantics",
     "waiting",
     "wire-edge",
+    "wire-iwarp",
     "work",
 ];
 

@@ -9,6 +9,7 @@ use crate::workspace::{Package, Workspace};
 /// so there are no cycles.
 const ROOMS: &[Room] = &[
     Room { name: "wire-edge", lean: Lean::SansIo, is_unsafe: false },
+    Room { name: "wire-iwarp", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "mem", lean: Lean::On(&["wire-edge"]), is_unsafe: true },
     Room { name: "work", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "delivery", lean: Lean::SansIo, is_unsafe: false },
