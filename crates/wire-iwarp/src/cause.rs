@@ -1,5 +1,5 @@
 //! Why a connection is terminated: the error codes of a Terminate message (RFC 5040 section 4.8,
-//! RFC 5041 section 8, RFC 5044 section 8, RFC 6581 section 9).
+//! RFC 5041 section 7.2, RFC 5044 section 8, RFC 6581 section 8).
 
 /// The layer that found the error.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -83,7 +83,7 @@ causes! {
     /// The tagged offset exceeds 2^64.
     ProtectionWrap = (0, 1, 0x04), "RDMAP: tagged offset wraps";
     /// The STag of a message with invalidate cannot be invalidated.
-    ProtectionInvalidate = (0, 1, 0x09), "RDMAP: STag cannot be invalidated";
+    ProtectionInvalidate = (0, 1, 0x09), "RDMAP: protection error, STag cannot be invalidated";
     /// Another protection error.
     ProtectionUnspecified = (0, 1, 0xff), "RDMAP: remote protection error";
     /// The RDMAP version is not supported.
@@ -95,7 +95,7 @@ causes! {
     /// The endpoint cannot go on.
     OperationGlobal = (0, 2, 0x08), "RDMAP: catastrophic error of the endpoint";
     /// The STag of a message with invalidate cannot be invalidated.
-    OperationInvalidate = (0, 2, 0x09), "RDMAP: STag cannot be invalidated";
+    OperationInvalidate = (0, 2, 0x09), "RDMAP: operation error, STag cannot be invalidated";
     /// Another error of an operation.
     OperationUnspecified = (0, 2, 0xff), "RDMAP: remote operation error";
     /// DDP cannot go on, for a reason of its own.
@@ -164,5 +164,34 @@ impl ErrorCode {
     pub const fn has_known_type(self) -> bool {
         // Type 3 of DDP is reserved for the layer below.
         matches!((self.layer, self.error_type), (0, 0..=2) | (1, 0..=3) | (2, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_cause_has_a_code_and_a_text_of_its_own() {
+        let mut codes = HashSet::new();
+        let mut texts = HashSet::new();
+        for cause in Cause::ALL {
+            let code = cause.error_code();
+            assert_eq!(code.cause(), Some(*cause));
+            assert!(code.has_known_type());
+            assert_eq!(code.layer, cause.layer().number());
+            assert!(codes.insert(code) && texts.insert(cause.text()));
+        }
+    }
+
+    #[test]
+    fn codes_that_no_rfc_assigns_have_no_cause() {
+        for (layer, error_type, code) in [(0, 1, 5), (0, 3, 0), (1, 2, 0), (2, 0, 0), (3, 0, 0)] {
+            assert_eq!(ErrorCode { layer, error_type, code }.cause(), None);
+        }
+        let any = ErrorCode { layer: 0, error_type: 0, code: 0x77 };
+        assert_eq!(any.cause(), Some(Cause::RdmapCatastrophic));
     }
 }

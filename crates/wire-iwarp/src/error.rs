@@ -19,7 +19,7 @@ pub enum SetupError {
     /// The revision is unknown.
     #[error("MPA revision {0}, not 0, 1 or 2")]
     Revision(u8),
-    /// The length of the private data is above the limit of RFC 5044 section 7.1.
+    /// The length of the private data is above the limit of RFC 5044 section 7.1.1.
     #[error("{0} bytes of private data, more than {PRIVATE_DATA_MAX}")]
     PrivateDataLength(u16),
     /// The frame says that it has the words of enhanced set-up, but its private data is too short.
@@ -84,8 +84,8 @@ impl SegmentError {
     /// Returns what a Terminate that answers this error says.
     pub const fn cause(self) -> Cause {
         match self {
-            // RFC 5044 has no code of its own for a ULPDU that is shorter than its headers. Its
-            // length field cannot be right.
+            // No RFC assigns a code to a ULPDU that is shorter than its headers. The code for a wrong
+            // length field fits best, and siw sends it too.
             Self::Truncated { .. } => Cause::MpaMarkerAndLength,
             Self::TaggedDdpVersion(_) => Cause::TaggedVersion,
             Self::UntaggedDdpVersion(_) => Cause::UntaggedVersion,

@@ -120,3 +120,74 @@ impl Trailer {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    //= RFC 5044 section 4.1: pads make the length of an FPDU a multiple of four
+    #[test]
+    fn every_ulpdu_length_has_its_pads() {
+        for length in 0..=u16::MAX {
+            let FpduLayout { pad, total } = FpduLayout::of(length);
+            assert!(pad <= PAD_BYTES_MAX);
+            assert_eq!(total, LENGTH_BYTES + usize::from(length) + pad + CRC_BYTES);
+            assert_eq!(total % 4, 0);
+        }
+        assert_eq!(FpduLayout::of(46), FpduLayout { pad: 0, total: 52 });
+        assert_eq!(FpduLayout::of(19), FpduLayout { pad: 3, total: 28 });
+    }
+
+    //= RFC 5044 section 4.4: the CRC is a CRC-32C, sent from its lowest byte
+    #[test]
+    fn the_crc_of_the_check_string_is_that_of_the_standard() {
+        let mut crc = Crc::new();
+        crc.update(b"123456789");
+        assert_eq!(crc.value(), 0xe306_9283);
+        assert_eq!(crc.encode(), [0x83, 0x92, 0x06, 0xe3]);
+    }
+
+    #[test]
+    fn a_trailer_without_crc_is_zero() {
+        assert_eq!(Trailer::new(3, None).as_bytes(), [0; 7]);
+        assert_eq!(Trailer::new(2, None).as_bytes(), [0; 4]);
+    }
+
+    proptest! {
+        #[test]
+        fn an_fpdu_in_pieces_has_the_crc_of_the_whole(
+            ulpdu in prop::collection::vec(any::<u8>(), 0..300),
+            cut in 0..300_usize,
+        ) {
+            let length = ulpdu.len() as u16;
+            let mut crc = Crc::new();
+            crc.update(&encode_length(length));
+            let (head, tail) = ulpdu.split_at(cut.min(ulpdu.len()));
+            crc.update(head);
+            crc.update(tail);
+            let trailer = Trailer::new(length, Some(crc));
+            let fpdu = [&encode_length(length), &ulpdu[..], trailer.as_bytes()].concat();
+            prop_assert_eq!(fpdu.len(), FpduLayout::of(length).total);
+            let (covered, field) = fpdu.split_at(fpdu.len() - CRC_BYTES);
+            let mut whole = Crc::new();
+            whole.update(covered);
+            let field: [u8; 4] = field.try_into().unwrap();
+            prop_assert_eq!(whole.check(field), Ok(()));
+        }
+
+        #[test]
+        fn a_frame_with_a_bad_crc_is_refused(bytes: [u8; 16], bit in 0..128_usize) {
+            let mut crc = Crc::new();
+            crc.update(&bytes);
+            let field = crc.encode();
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let mut crc = Crc::new();
+            crc.update(&damaged);
+            let (computed, received) = (crc.value(), u32::from_le_bytes(field));
+            prop_assert_eq!(crc.check(field), Err(CrcMismatch { computed, received }));
+        }
+    }
+}

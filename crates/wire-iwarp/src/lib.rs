@@ -19,6 +19,8 @@ mod cause;
 mod ddp;
 mod error;
 mod fpdu;
+#[cfg(test)]
+mod generate;
 mod markers;
 mod mpa;
 mod octets;

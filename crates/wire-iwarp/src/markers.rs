@@ -1,5 +1,5 @@
 //! Markers of MPA: 4 bytes in every 512 bytes of the stream, which point back to the start of the
-//! FPDU that they are in (RFC 5044 section 4.3).
+//! FPDU that they are in (RFC 5044 sections 4.2 and 4.3).
 //!
 //! The first FPDU begins with a marker, and further markers follow every 512 bytes, markers
 //! counted. A marker at the boundary of two FPDUs belongs to the second. As FPDUs and markers have
@@ -79,7 +79,8 @@ impl MarkerPosition {
 impl Iterator for FpduParts {
     type Item = Part;
 
-    //= RFC 5044 section 4.3: a marker has the number of bytes since the length field of its FPDU
+    //= RFC 5044 section 4.2: a marker has the number of bytes since the length field of its FPDU
+    //= RFC 5044 section 4.3: the stream has a marker in every 512 bytes, beginning with its first
     fn next(&mut self) -> Option<Part> {
         if self.done == self.total {
             return None;
@@ -152,7 +153,7 @@ impl MarkerStripper {
         Self::default()
     }
 
-    //= RFC 5044 section 4.3: the receiver checks that markers and length fields agree
+    //= RFC 5044 section 8: a marker and a length field that disagree are an error
     /// Says what the first bytes of `bytes`, the next ones of the stream, are. Call it again with
     /// the rest. Returns `Run::Bytes(0)` for no bytes only. Costs some additions for each FPDU that
     /// begins in the run.
@@ -212,6 +213,168 @@ impl MarkerStripper {
             if self.done == total {
                 (self.done, self.marker_bytes) = (0, 0);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fpdu::{PAD_BYTES_MAX, ULPDU_MAX, encode_length};
+
+    /// Returns FPDUs of these lengths without markers: the length field, then bytes that are never
+    /// 0, so that they differ from markers.
+    fn fpdus(lengths: &[u16]) -> Vec<Vec<u8>> {
+        let fpdu = |&length| {
+            let mut bytes = vec![0xaa; FpduLayout::of(length).total];
+            bytes[..2].copy_from_slice(&encode_length(length));
+            bytes
+        };
+        lengths.iter().map(fpdu).collect()
+    }
+
+    /// Returns the stream of these FPDUs with markers.
+    fn marked(fpdus: &[Vec<u8>]) -> Vec<u8> {
+        let mut stream = Vec::new();
+        let mut position = MarkerPosition::new();
+        for fpdu in fpdus {
+            let layout = FpduLayout::of(u16::from_be_bytes([fpdu[0], fpdu[1]]));
+            let count = position.markers_in(layout);
+            let before = stream.len();
+            for part in position.take_fpdu(layout) {
+                match part {
+                    Part::Marker(marker) => stream.extend(marker),
+                    Part::Bytes(range) => stream.extend(&fpdu[range]),
+                }
+            }
+            assert_eq!(stream.len() - before, fpdu.len() + count * MARKER_BYTES);
+        }
+        stream
+    }
+
+    /// Removes the markers from pieces of a stream.
+    fn stripped<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<u8>, MarkerError> {
+        let mut stripper = MarkerStripper::new();
+        let mut stream = Vec::new();
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                let length = match stripper.next_run(piece)? {
+                    Run::Marker(length) => length,
+                    Run::Bytes(length) => {
+                        stream.extend(&piece[..length]);
+                        length
+                    }
+                };
+                assert!(length > 0, "every run makes progress");
+                piece = &piece[length..];
+            }
+        }
+        Ok(stream)
+    }
+
+    //= RFC 5044 section 4.2: a marker has the number of bytes since the length field of its FPDU
+    //= RFC 5044 section 4.3: the stream has a marker in every 512 bytes, beginning with its first
+    #[test]
+    fn markers_are_where_the_rfc_places_them() {
+        // The second FPDU ends at byte 512 of the stream, so its successor begins with a marker.
+        let fpdus = fpdus(&[94, 402, 1000]);
+        let stream = marked(&fpdus);
+        assert_eq!(stream[..6], [0, 0, 0, 0, 0, 94]);
+        assert_eq!(stream[512..518], [0, 0, 0, 0, 0x03, 0xe8]);
+        assert_eq!(stream[1024..1028], [0, 0, 0x01, 0xfc], "508 bytes since byte 516");
+        assert_eq!(stream.len(), 512 + 1008 + 2 * MARKER_BYTES);
+    }
+
+    #[test]
+    fn a_marker_before_the_crc_field_belongs_to_its_fpdu() {
+        let fpdus = fpdus(&[506]);
+        let stream = marked(&fpdus);
+        assert_eq!(stream.len(), 4 + 512 + 4);
+        assert_eq!(stream[512..516], [0, 0, 0x01, 0xfc]);
+    }
+
+    #[test]
+    fn the_longest_ulpdu_has_markers_of_16_bits() {
+        let layout = FpduLayout::of(MARKED_ULPDU_MAX as u16);
+        for since_marker in (0..MARKER_INTERVAL).step_by(4) {
+            let parts = MarkerPosition { since_marker }.take_fpdu(layout);
+            let mut at = 0;
+            let mut front = 0;
+            for part in parts {
+                match part {
+                    Part::Marker(marker) => {
+                        if at == 0 {
+                            front = MARKER_BYTES;
+                        }
+                        let pointer = usize::from(u16::from_be_bytes([marker[2], marker[3]]));
+                        assert_eq!(pointer, at.max(front) - front, "no marker wraps");
+                        at += MARKER_BYTES;
+                    }
+                    Part::Bytes(range) => at += range.len(),
+                }
+            }
+        }
+        const { assert!(MARKED_ULPDU_MAX + PAD_BYTES_MAX < ULPDU_MAX) }
+    }
+
+    //= RFC 5044 section 8: a marker and a length field that disagree are an error
+    #[test]
+    fn a_misplaced_marker_is_refused() {
+        let mut stream = marked(&fpdus(&[94, 700]));
+        stream[515] += 4;
+        let expected = 512 - 4 - 100;
+        let found = expected as u16 + 4;
+        let error = MarkerError { expected, found };
+        assert_eq!(stripped([&stream[..]]), Err(error));
+        assert_eq!(error.cause(), Cause::MpaMarkerAndLength);
+        let mut stream = marked(&fpdus(&[94, 700]));
+        stream[5] += 4;
+        assert!(stripped([&stream[..]]).is_err(), "the length field is wrong");
+    }
+
+    #[test]
+    fn the_reserved_bytes_of_a_marker_are_ignored() {
+        let fpdus = fpdus(&[94]);
+        let mut stream = marked(&fpdus);
+        stream[..2].copy_from_slice(&[7, 7]);
+        assert_eq!(stripped([&stream[..]]), Ok(fpdus.concat()));
+    }
+
+    proptest! {
+        #[test]
+        fn the_stream_without_markers_is_that_of_the_sender(
+            lengths in vec(prop_oneof![0..600_u16, 0..4_000_u16, 64_000..65_018_u16], 0..8),
+            piece_bytes in vec(1..2_000_usize, 1..8),
+        ) {
+            let fpdus = fpdus(&lengths);
+            let stream = marked(&fpdus);
+            for (at, marker) in stream.chunks(MARKER_INTERVAL).enumerate() {
+                prop_assert_eq!(&marker[..2], &[0, 0], "the marker {}", at);
+            }
+            let mut pieces = Vec::new();
+            let mut rest = &stream[..];
+            for length in piece_bytes.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (piece, tail) = rest.split_at((*length).min(rest.len()));
+                pieces.push(piece);
+                rest = tail;
+            }
+            prop_assert_eq!(stripped(pieces), Ok(fpdus.concat()));
+            prop_assert_eq!(stripped(stream.chunks(1)), Ok(fpdus.concat()));
+        }
+
+        #[test]
+        fn any_stream_is_stripped_or_refused(bytes in vec(any::<u8>(), 0..3_000), zeros: bool) {
+            let mut bytes = bytes;
+            if zeros {
+                bytes.iter_mut().take(4).for_each(|byte| *byte = 0);
+            }
+            let _ = stripped(bytes.chunks(7));
         }
     }
 }

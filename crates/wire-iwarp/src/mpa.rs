@@ -1,5 +1,5 @@
 //! Set-up frames of MPA: the request of the initiator and the reply of the responder (RFC 5044
-//! section 7.1, RFC 6581 sections 4 to 9).
+//! section 7.1.1, RFC 6581 sections 6 and 9).
 
 use core::fmt;
 
@@ -23,7 +23,7 @@ pub const ENHANCED_BYTES: usize = 4;
 pub const DEPTH_MAX: u16 = 0x3ffe;
 
 /// Value of [`EnhancedSetup::ird`] and [`EnhancedSetup::ord`] that says that the number of reads is
-/// not negotiated (RFC 6581 section 6).
+/// not negotiated (RFC 6581 section 9.1).
 pub const DEPTH_NOT_NEGOTIATED: u16 = 0x3fff;
 
 /// Which end sends a set-up frame.
@@ -138,7 +138,7 @@ impl SetupFlags {
     }
 }
 
-/// The words of enhanced set-up (RFC 6581 section 6).
+/// The words of enhanced set-up (RFC 6581 section 9).
 ///
 /// In a request, the three `rtr_` fields say which first FPDUs the initiator can send. In a reply,
 /// they say which of these the responder wants.
@@ -167,7 +167,7 @@ impl EnhancedSetup {
     const LOW: u16 = 0x4000;
     const DEPTH: u16 = 0x3fff;
 
-    //= RFC 6581 section 6: the first word has A, B and the IRD, the second C, D and the ORD
+    //= RFC 6581 section 9: the first word has A, B and the IRD, the second C, D and the ORD
     /// Returns the setup with these two words.
     const fn from_words(ird: u16, ord: u16) -> Self {
         Self {
@@ -268,6 +268,8 @@ pub enum Parsed<'a> {
 const FLAGS: usize = 16;
 const PRIVATE_DATA_LENGTH: usize = 18;
 
+//= RFC 5044 section 7.1.1: a key that differs, and private data above 512 bytes, end the set-up
+//= RFC 6581 section 6: S in revision 2 says that the private data begins with the words
 /// Decodes a set-up frame of this kind at the start of `bytes`. Reports a fault as soon as the byte
 /// that shows it is there.
 ///
@@ -308,4 +310,181 @@ pub fn decode_setup(kind: SetupKind, bytes: &[u8]) -> Result<Parsed<'_>, SetupEr
     };
     let frame = SetupFrame { kind, revision, flags, enhanced, private_data };
     Ok(Parsed::Complete { frame, consumed })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cause::Cause;
+    use crate::generate::{AnySetup, setup};
+
+    impl AnySetup {
+        fn frame(&self) -> SetupFrame<'_> {
+            let AnySetup { kind, revision, flags, enhanced, ref private_data } = *self;
+            SetupFrame { kind, revision, flags, enhanced, private_data }
+        }
+    }
+
+    fn encoded(frame: &SetupFrame<'_>) -> Vec<u8> {
+        let mut out = [0; SETUP_FRAME_BYTES_MAX];
+        let length = frame.encode(&mut out).unwrap();
+        out[..length].to_vec()
+    }
+
+    fn plain() -> SetupFrame<'static> {
+        SetupFrame {
+            kind: SetupKind::Request,
+            revision: Revision::One,
+            flags: SetupFlags::default(),
+            enhanced: None,
+            private_data: &[],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decode_returns_what_was_encoded(setup in setup(), behind in 0..9_usize) {
+            let frame = setup.frame();
+            let mut bytes = encoded(&frame);
+            let consumed = bytes.len();
+            bytes.extend([7; 9].iter().take(behind));
+            prop_assert_eq!(decode_setup(frame.kind, &bytes), Ok(Parsed::Complete { frame, consumed }));
+        }
+
+        #[test]
+        fn every_prefix_of_a_frame_is_incomplete_and_names_a_longer_one(setup in setup()) {
+            let frame = setup.frame();
+            let bytes = encoded(&frame);
+            for length in 0..bytes.len() {
+                let Ok(Parsed::Incomplete { needed }) = decode_setup(frame.kind, &bytes[..length])
+                else {
+                    return Err(TestCaseError::fail("a prefix is complete or wrong"));
+                };
+                prop_assert!(needed > length && needed <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn any_bytes_that_decode_encode_to_the_same_bytes(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..600),
+            has_key: bool,
+            revision in 0..4_u8,
+            length in 0..600_u16,
+        ) {
+            if has_key && bytes.len() >= SETUP_HEADER_BYTES {
+                bytes[..16].copy_from_slice(SetupKind::Reply.key());
+                bytes[17] = revision;
+                bytes[18..20].copy_from_slice(&length.to_be_bytes());
+            }
+            if let Ok(Parsed::Complete { frame, consumed }) = decode_setup(SetupKind::Reply, &bytes) {
+                prop_assert_eq!(&encoded(&frame), &bytes[..consumed]);
+            }
+        }
+    }
+
+    //= RFC 5044 section 7.1.1: a key that differs, and private data above 512 bytes, end the set-up
+    #[test]
+    fn a_wrong_key_is_found_at_its_first_wrong_byte() {
+        let bytes = encoded(&plain());
+        for at in 0..16 {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 0x20;
+            let error = SetupError::Key { kind: SetupKind::Request, at };
+            assert_eq!(decode_setup(SetupKind::Request, &bytes[..=at]), Err(error));
+            assert!(decode_setup(SetupKind::Request, &bytes[..at]).is_ok());
+        }
+        let error = SetupError::Key { kind: SetupKind::Reply, at: 9 };
+        assert_eq!(decode_setup(SetupKind::Reply, &bytes), Err(error), "a request is no reply");
+    }
+
+    //= RFC 5044 section 7.1.1: a key that differs, and private data above 512 bytes, end the set-up
+    #[test]
+    fn private_data_ends_at_512_bytes() {
+        let private_data = [9; PRIVATE_DATA_MAX + 1];
+        let mut frame = SetupFrame { private_data: &private_data[..PRIVATE_DATA_MAX], ..plain() };
+        let mut bytes = encoded(&frame);
+        assert_eq!(bytes.len(), SETUP_FRAME_BYTES_MAX);
+        assert!(matches!(
+            decode_setup(SetupKind::Request, &bytes),
+            Ok(Parsed::Complete { consumed: SETUP_FRAME_BYTES_MAX, .. })
+        ));
+        bytes[18..20].copy_from_slice(&513_u16.to_be_bytes());
+        let error = SetupError::PrivateDataLength(513);
+        assert_eq!(decode_setup(SetupKind::Request, &bytes[..20]), Err(error));
+        frame.private_data = &private_data;
+        assert_eq!(frame.encode(&mut [0; 600]), Err(EncodeError::PrivateDataLength(513)));
+    }
+
+    #[test]
+    fn a_revision_above_2_is_refused_as_soon_as_it_is_there() {
+        let mut bytes = encoded(&plain());
+        bytes[17] = 3;
+        assert_eq!(decode_setup(SetupKind::Request, &bytes[..18]), Err(SetupError::Revision(3)));
+        assert_eq!(SetupError::Revision(3).cause(), Cause::MpaInvalidSetup);
+    }
+
+    //= RFC 6581 section 6: S in revision 2 says that the private data begins with the words
+    #[test]
+    fn the_words_are_there_in_revision_2_with_their_flag_only() {
+        let flags = SetupFlags { enhanced: true, ..SetupFlags::default() };
+        let private_data = &[0x80, 4, 0xc0, 4];
+        let frame = SetupFrame { flags, private_data, ..plain() };
+        let mut bytes = encoded(&frame);
+        assert_eq!(
+            decode_setup(SetupKind::Request, &bytes),
+            Ok(Parsed::Complete { frame, consumed: 24 })
+        );
+        bytes[17] = 2;
+        let Ok(Parsed::Complete { frame, .. }) = decode_setup(SetupKind::Request, &bytes) else {
+            panic!("a whole frame")
+        };
+        assert!(frame.enhanced.is_some() && frame.private_data.is_empty());
+        bytes[19] = 3;
+        let error = SetupError::EnhancedTruncated(3);
+        assert_eq!(decode_setup(SetupKind::Request, &bytes), Err(error));
+        let frame = SetupFrame { revision: Revision::Two, flags, ..plain() };
+        assert_eq!(frame.encode(&mut [0; 24]), Err(EncodeError::Enhanced));
+    }
+
+    //= RFC 6581 section 9: the first word has A, B and the IRD, the second C, D and the ORD
+    #[test]
+    fn the_words_have_the_bits_of_the_rfc() {
+        let none = EnhancedSetup::default();
+        for (setup, words) in [
+            (EnhancedSetup { ird: 5, ..none }, [5, 0]),
+            (EnhancedSetup { ord: DEPTH_NOT_NEGOTIATED, ..none }, [0, 0x3fff]),
+            (EnhancedSetup { peer_to_peer: true, ..none }, [0x8000, 0]),
+            (EnhancedSetup { rtr_send: true, ..none }, [0x4000, 0]),
+            (EnhancedSetup { rtr_write: true, ..none }, [0, 0x8000]),
+            (EnhancedSetup { rtr_read: true, ..none }, [0, 0x4000]),
+        ] {
+            assert_eq!(setup.words(), Ok(words));
+        }
+        let too_many = EnhancedSetup { ird: 0x4000, ..none };
+        assert_eq!(too_many.words(), Err(EncodeError::Depth(0x4000)));
+    }
+
+    #[test]
+    fn the_flags_have_the_bits_of_the_rfc() {
+        for (bits, is_set) in [
+            (0x8000, (|flags| flags.markers) as fn(SetupFlags) -> bool),
+            (0x4000, |flags| flags.crc),
+            (0x2000, |flags| flags.reject),
+            (0x1000, |flags| flags.enhanced),
+            (0x0800, |flags| flags.gso),
+        ] {
+            assert!(is_set(SetupFlags::from_bits(bits)) && !is_set(SetupFlags::from_bits(!bits)));
+        }
+    }
+
+    #[test]
+    fn a_frame_that_does_not_fit_is_not_encoded() {
+        let error = EncodeError::Buffer { needed: 20, found: 19 };
+        assert_eq!(plain().encode(&mut [0; 19]), Err(error));
+        let flags = SetupFlags { reserved: 0x8000, ..SetupFlags::default() };
+        let error = EncodeError::Reserved { bits: 0x8000, mask: SetupFlags::RESERVED };
+        assert_eq!(SetupFrame { flags, ..plain() }.encode(&mut [0; 20]), Err(error));
+    }
 }

@@ -180,6 +180,9 @@ pub fn decode_segment(ulpdu: &[u8]) -> Result<(Segment, Range<usize>), SegmentEr
     }
 }
 
+//= RFC 5041 section 4.1: the version of DDP is 1, and reserved bits are ignored
+//= RFC 5040 section 4.1: the version of RDMAP is 1, and reserved bits are ignored
+//= RFC 5040 section 4.1: opcodes from 8 on are reserved
 /// Decodes the headers of a ULPDU of `ulpdu_length` bytes, of which the bytes `start` have arrived.
 /// Use it to place payload before the rest of the ULPDU arrives.
 ///
@@ -245,6 +248,7 @@ fn untagged(start: &[u8], last: bool) -> Result<Option<DdpHeader>, SegmentError>
     }))
 }
 
+//= RFC 5040 section 4.1: an opcode belongs to tagged segments, or to one queue
 /// Checks that the opcode belongs to the kind of the segment and to its queue.
 fn check_opcode(opcode: Opcode, ddp: DdpHeader) -> Result<(), SegmentError> {
     match (opcode.queue(), ddp) {
@@ -277,6 +281,7 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
+    //= RFC 5040 section 4.4: a Read Request names the sink, the size and the source
     /// Encodes the payload of a Read Request.
     pub fn encode(&self) -> [u8; READ_REQUEST_BYTES] {
         let mut bytes = [0; READ_REQUEST_BYTES];
@@ -308,5 +313,194 @@ impl ReadRequest {
             source_stag: Stag(source_stag),
             source_offset,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cause::Cause;
+    use crate::generate::{queue, read_request, segment};
+
+    fn encoded(segment: &Segment) -> Vec<u8> {
+        let mut out = [0; SEGMENT_HEADER_BYTES_MAX];
+        let length = segment.encode(&mut out);
+        out[..length].to_vec()
+    }
+
+    /// Returns the error of decoding headers whose control field has these bits.
+    fn error_of(control: u16, queue: u32) -> SegmentError {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES_MAX];
+        bytes[..2].copy_from_slice(&control.to_be_bytes());
+        bytes[6..10].copy_from_slice(&queue.to_be_bytes());
+        decode_segment(&bytes).unwrap_err()
+    }
+
+    proptest! {
+        #[test]
+        fn decode_returns_what_was_encoded(segment in segment(), payload in 0..40_usize) {
+            let mut ulpdu = encoded(&segment);
+            let header_bytes = ulpdu.len();
+            prop_assert_eq!(header_bytes, segment.encoded_bytes());
+            ulpdu.resize(header_bytes + payload, 0xaa);
+            prop_assert_eq!(decode_segment(&ulpdu), Ok((segment, header_bytes..ulpdu.len())));
+        }
+
+        #[test]
+        fn every_start_of_headers_is_incomplete(segment in segment(), length in 18..70_000_usize) {
+            let bytes = encoded(&segment);
+            for count in 0..bytes.len() {
+                let start = decode_segment_start(length, &bytes[..count]);
+                let Ok(SegmentStart::Incomplete { needed }) = start else {
+                    return Err(TestCaseError::fail("the start of headers is complete or wrong"));
+                };
+                prop_assert!(needed > count && needed <= bytes.len());
+            }
+            let complete = SegmentStart::Complete { segment, header_bytes: bytes.len() };
+            prop_assert_eq!(decode_segment_start(length, &bytes), Ok(complete));
+        }
+
+        #[test]
+        fn a_ulpdu_shorter_than_its_headers_is_refused(segment in segment()) {
+            let bytes = encoded(&segment);
+            for found in 0..bytes.len() {
+                let needed = if found < CONTROL_BYTES { CONTROL_BYTES } else { bytes.len() };
+                let error = SegmentError::Truncated { needed, found };
+                prop_assert_eq!(decode_segment(&bytes[..found]), Err(error));
+                prop_assert_eq!(error.cause(), Cause::MpaMarkerAndLength);
+            }
+        }
+
+        #[test]
+        fn any_bytes_that_decode_encode_to_the_same_bytes(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..40),
+            control in prop_oneof![any::<u16>(), (0..0x10_u16).prop_map(|low| low | 0x0140)],
+            queue in 0..3_u32,
+        ) {
+            if bytes.len() >= 10 {
+                bytes[..2].copy_from_slice(&control.to_be_bytes());
+                bytes[6..10].copy_from_slice(&queue.to_be_bytes());
+            }
+            if let Ok((segment, payload)) = decode_segment(&bytes) {
+                prop_assert_eq!(&encoded(&segment)[..], &bytes[..payload.start]);
+            }
+        }
+
+        //= RFC 5040 section 4.1: an opcode belongs to tagged segments, or to one queue
+        #[test]
+        fn an_opcode_on_the_wrong_queue_is_refused(segment in segment(), queue in queue()) {
+            let opcode = segment.opcode;
+            prop_assume!(opcode.queue().is_some_and(|own| own != queue));
+            let wrong = Segment::untagged(opcode, true, queue, 1, 0);
+            let error = SegmentError::Queue { opcode, queue: queue.number() };
+            prop_assert_eq!(decode_segment(&encoded(&wrong)), Err(error));
+            prop_assert_eq!(error.cause(), Cause::UntaggedQueueNumber);
+        }
+
+        //= RFC 5040 section 4.4: a Read Request names the sink, the size and the source
+        #[test]
+        fn a_read_request_has_28_bytes(request in read_request(), length in 0..60_usize) {
+            let mut bytes = request.encode().to_vec();
+            prop_assert_eq!(ReadRequest::decode(&bytes), Ok(request));
+            prop_assume!(length != READ_REQUEST_BYTES);
+            bytes.resize(length, 0);
+            let error = SegmentError::ReadRequestLength(length);
+            prop_assert_eq!(ReadRequest::decode(&bytes), Err(error));
+        }
+    }
+
+    //= RFC 5041 section 4.1: the version of DDP is 1, and reserved bits are ignored
+    #[test]
+    fn only_version_1_of_ddp_is_accepted() {
+        for version in [0, 2, 3] {
+            let control = 0x4043 | version << 8;
+            let error = SegmentError::UntaggedDdpVersion(version as u8);
+            assert_eq!(error_of(control, 0), error);
+            assert_eq!(error.cause(), Cause::UntaggedVersion);
+            let error = SegmentError::TaggedDdpVersion(version as u8);
+            assert_eq!(error_of(control | 0x8000, 0), error);
+            assert_eq!(error.cause(), Cause::TaggedVersion);
+        }
+        let reserved = Segment { reserved: Segment::RESERVED, ..send() };
+        assert_eq!(encoded(&reserved)[..2], [0x7d, 0x73]);
+        assert_eq!(decode_segment(&encoded(&reserved)), Ok((reserved, 18..18)));
+    }
+
+    //= RFC 5040 section 4.1: the version of RDMAP is 1, and reserved bits are ignored
+    //= RFC 5040 section 4.1: opcodes from 8 on are reserved
+    #[test]
+    fn only_version_1_and_the_opcodes_of_rdmap_are_accepted() {
+        for version in [0, 2, 3] {
+            let error = SegmentError::RdmapVersion(version as u8);
+            assert_eq!(error_of(0x4103 | version << 6, 0), error);
+            assert_eq!(error.cause(), Cause::OperationVersion);
+        }
+        for opcode in 8..16 {
+            let error = SegmentError::Opcode(opcode as u8);
+            assert_eq!(error_of(0x4140 | opcode, 0), error);
+            assert_eq!(error.cause(), Cause::OperationOpcode);
+        }
+    }
+
+    //= RFC 5040 section 4.1: an opcode belongs to tagged segments, or to one queue
+    #[test]
+    fn an_opcode_of_the_other_kind_of_segment_is_refused() {
+        for opcode in Opcode::ALL {
+            let control = 0x4140 | u16::from(opcode.number());
+            let error = match opcode.queue() {
+                Some(_) => error_of(control | 0x8000, 0),
+                None => error_of(control, 0),
+            };
+            let expected = match opcode.queue() {
+                Some(_) => SegmentError::MustBeUntagged(opcode),
+                None => SegmentError::MustBeTagged(opcode),
+            };
+            assert_eq!(error, expected);
+            assert_eq!(error.cause(), Cause::OperationOpcode);
+        }
+        assert_eq!(error_of(0x4143, 3), SegmentError::QueueNumber(3));
+        assert_eq!(error_of(0x4143, 3).cause(), Cause::UntaggedQueueNumber);
+    }
+
+    #[test]
+    fn a_fault_of_ddp_is_reported_before_a_fault_of_rdmap() {
+        assert_eq!(error_of(0x400f, 9), SegmentError::UntaggedDdpVersion(0));
+        assert_eq!(error_of(0x418f, 9), SegmentError::QueueNumber(9));
+        assert_eq!(error_of(0x418f, 0), SegmentError::RdmapVersion(2));
+    }
+
+    #[test]
+    fn the_control_fields_are_those_that_siw_sends() {
+        let stag = Stag(1);
+        let queue = QueueNumber::ReadRequest;
+        for (segment, control) in [
+            (Segment::tagged(Opcode::Write, true, stag, 0), 0xc140_u16),
+            (Segment::tagged(Opcode::Write, false, stag, 0), 0x8140),
+            (Segment::tagged(Opcode::ReadResponse, true, stag, 0), 0xc142),
+            (Segment::untagged(Opcode::ReadRequest, true, queue, 1, 0), 0x4141),
+            (send(), 0x4143),
+        ] {
+            assert_eq!(encoded(&segment)[..2], control.to_be_bytes());
+        }
+    }
+
+    #[test]
+    fn only_sends_with_invalidate_name_an_stag_to_invalidate() {
+        for opcode in Opcode::ALL {
+            let Some(queue) = opcode.queue() else { continue };
+            let upper_layer = 0x1234;
+            let ddp = DdpHeader::Untagged { last: true, queue, msn: 1, mo: 0, upper_layer };
+            let segment = Segment { ddp, opcode, reserved: 0 };
+            let expected = [Opcode::SendInvalidate, Opcode::SendSolicitedInvalidate]
+                .contains(&opcode)
+                .then_some(Stag(upper_layer));
+            assert_eq!(segment.invalidate_stag(), expected);
+        }
+    }
+
+    fn send() -> Segment {
+        Segment::untagged(Opcode::Send, true, QueueNumber::Send, 1, 0)
     }
 }

@@ -144,6 +144,7 @@ impl<'a> Terminate<'a> {
     }
 }
 
+//= RFC 5040 section 4.8: M, D and R say which parts follow the control word
 /// Decodes the payload of a Terminate message, in the bit order of the RFC or in that of siw.
 ///
 /// If one of the bits M, D and R is set, its place shows the order. Else the order is that in which
@@ -229,4 +230,135 @@ fn error_of([first, code, ..]: [u8; CONTROL_BYTES], order: BitOrder) -> ErrorCod
         BitOrder::Swapped => (low, high),
     };
     ErrorCode { layer, error_type, code }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::generate::{error_code, order, read_request};
+
+    fn encoded(terminate: &Terminate<'_>) -> Vec<u8> {
+        let mut out = [0; 200];
+        let length = terminate.encode(&mut out).unwrap();
+        out[..length].to_vec()
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_that_decode_encode_to_the_same_bytes(
+            bytes in vec(any::<u8>(), 0..100),
+            flags in 0..8_u8,
+            is_rfc: bool,
+            prefer_swapped: bool,
+        ) {
+            let mut bytes = bytes;
+            if let Some(byte) = bytes.get_mut(2) {
+                *byte = if is_rfc { flags << 5 } else { flags };
+            }
+            if let Ok(terminate) = decode_terminate(&bytes, prefer_swapped) {
+                prop_assert_eq!(encoded(&terminate), bytes);
+            }
+        }
+
+        //= RFC 5040 section 4.8: M, D and R say which parts follow the control word
+        #[test]
+        fn decode_returns_what_was_encoded(
+            error in error_code(),
+            order in order(),
+            ulpdu in vec(any::<u8>(), 18..30),
+            request in read_request(),
+            parts: [bool; 3],
+        ) {
+            prop_assume!(parts.contains(&true));
+            let terminate = Terminate {
+                error,
+                order,
+                reserved: 0,
+                segment_length: parts[0].then_some(ulpdu.len() as u16),
+                ddp_header: parts[1].then(|| TerminatedHeader::at_start_of(&ulpdu).unwrap()),
+                read_request: parts[2].then(|| request.encode()),
+                trailing: &[],
+            };
+            let bytes = encoded(&terminate);
+            prop_assert!(bytes.len() <= TERMINATE_BYTES_MAX);
+            prop_assert_eq!(decode_terminate(&bytes, false), Ok(terminate));
+            prop_assert_eq!(decode_terminate(&bytes, true), Ok(terminate));
+            for length in 0..bytes.len() {
+                prop_assert!(decode_terminate(&bytes[..length], false).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn the_bits_are_those_of_the_rfc_and_of_siw() {
+        let ulpdu = [0x41; 18];
+        let header = TerminatedHeader::at_start_of(&ulpdu).unwrap();
+        let terminate = Terminate::new(Cause::UntaggedNoBuffer).with_segment(20, header);
+        assert_eq!(encoded(&terminate)[..6], [0x12, 0x02, 0xc0, 0x00, 0, 20]);
+        let swapped = Terminate { order: BitOrder::Swapped, ..terminate };
+        assert_eq!(encoded(&swapped)[..6], [0x21, 0x02, 0x03, 0x00, 0, 20]);
+        let terminate = Terminate::new(Cause::ProtectionStag)
+            .with_segment(46, header)
+            .with_read_request([7; READ_REQUEST_BYTES]);
+        assert_eq!(encoded(&terminate)[..4], [0x01, 0x00, 0xe0, 0x00]);
+        let swapped = Terminate { order: BitOrder::Swapped, ..terminate };
+        assert_eq!(encoded(&swapped)[..4], [0x10, 0x00, 0x07, 0x00]);
+    }
+
+    #[test]
+    fn without_flags_the_order_is_the_one_in_which_the_error_is_known() {
+        let order = |control: [u8; 4], prefer| decode_terminate(&control, prefer).unwrap().order;
+        for prefer in [false, true] {
+            // MPA, invalid set-up frame, as siw sends it. As RDMAP's operation error, 4 is unknown.
+            assert_eq!(order([0x02, 0x04, 0, 0], prefer), BitOrder::Swapped);
+            // The same in the order of the RFC.
+            assert_eq!(order([0x20, 0x04, 0, 0], prefer), BitOrder::Rfc);
+            // Layer 1 and type 2 are known, layer 2 and type 1 are not.
+            assert_eq!(order([0x12, 0x77, 0, 0], prefer), BitOrder::Rfc);
+            assert_eq!(order([0x21, 0x77, 0, 0], prefer), BitOrder::Swapped);
+        }
+        // Insufficient IRD of MPA, or an unexpected opcode of RDMAP.
+        assert_eq!(order([0x02, 0x06, 0, 0], false), BitOrder::Rfc);
+        assert_eq!(order([0x02, 0x06, 0, 0], true), BitOrder::Swapped);
+        // Unknown in both orders.
+        assert_eq!(order([0x77, 0x00, 0, 0], false), BitOrder::Rfc);
+        assert_eq!(order([0x77, 0x00, 0, 0], true), BitOrder::Swapped);
+    }
+
+    #[test]
+    fn a_terminate_without_flags_decodes_in_every_known_cause() {
+        for cause in Cause::ALL {
+            let bytes = encoded(&Terminate::new(*cause));
+            assert_eq!(decode_terminate(&bytes, false).unwrap().error.cause(), Some(*cause));
+            let swapped = Terminate { order: BitOrder::Swapped, ..Terminate::new(*cause) };
+            let bytes = encoded(&swapped);
+            assert_eq!(decode_terminate(&bytes, true).unwrap().error.cause(), Some(*cause));
+        }
+    }
+
+    #[test]
+    fn a_field_that_exceeds_its_bits_is_not_encoded() {
+        let plain = Terminate::new(Cause::MpaCrc);
+        let error = EncodeError::Buffer { needed: 4, found: 3 };
+        assert_eq!(plain.encode(&mut [0; 3]), Err(error));
+        for terminate in [
+            Terminate { reserved: 0x2000, ..plain },
+            Terminate { error: ErrorCode { layer: 16, ..plain.error }, ..plain },
+            Terminate { error: ErrorCode { error_type: 16, ..plain.error }, ..plain },
+        ] {
+            assert!(matches!(terminate.encode(&mut [0; 4]), Err(EncodeError::Reserved { .. })));
+        }
+    }
+
+    #[test]
+    fn a_ulpdu_that_is_too_short_has_no_headers_to_return() {
+        assert_eq!(TerminatedHeader::at_start_of(&[]), None);
+        assert_eq!(TerminatedHeader::at_start_of(&[0x81; 13]), None);
+        assert_eq!(TerminatedHeader::at_start_of(&[0x41; 17]), None);
+        let tagged = [0x81; 20];
+        assert_eq!(TerminatedHeader::at_start_of(&tagged).unwrap().as_bytes().len(), 14);
+    }
 }
