@@ -3,7 +3,8 @@
 
 use core::fmt;
 
-use crate::error::{EncodeError, SetupError};
+use crate::cause::Cause;
+use crate::error::EncodeError;
 use crate::octets::{Appender, u16_at};
 
 /// Length of a set-up frame without its private data, in bytes.
@@ -268,6 +269,36 @@ pub enum Parsed<'a> {
 const FLAGS: usize = 16;
 const PRIVATE_DATA_LENGTH: usize = 18;
 
+/// Why the bytes at the start of a stream are no MPA set-up frame.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// The key differs from the key of the expected kind.
+    #[error("not an MPA {kind} frame: the key differs at byte {at}")]
+    Key {
+        /// The expected kind of frame.
+        kind: SetupKind,
+        /// Offset of the first wrong byte, 0 to 15.
+        at: usize,
+    },
+    /// The revision is unknown.
+    #[error("MPA revision {0}, not 0, 1 or 2")]
+    Revision(u8),
+    /// The length of the private data is above the limit of RFC 5044 section 7.1.1.
+    #[error("{0} bytes of private data, more than {PRIVATE_DATA_MAX}")]
+    PrivateDataLength(u16),
+    /// The frame says that it has the words of enhanced set-up, but its private data is too short.
+    #[error("enhanced set-up with {0} bytes of private data, less than 4")]
+    EnhancedTruncated(u16),
+}
+
+impl SetupError {
+    /// Returns what a Terminate that answers this error says.
+    pub const fn cause(self) -> Cause {
+        Cause::MpaInvalidSetup
+    }
+}
+
 //= RFC 5044 section 7.1.1: a key that differs, and private data above 512 bytes, end the set-up
 //= RFC 6581 section 6: S in revision 2 says that the private data begins with the words
 /// Decodes a set-up frame of this kind at the start of `bytes`. Reports a fault as soon as the byte
@@ -317,7 +348,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cause::Cause;
     use crate::generate::{AnySetup, setup};
 
     impl AnySetup {

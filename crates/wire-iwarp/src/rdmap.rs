@@ -3,11 +3,11 @@
 
 use core::ops::Range;
 
+use crate::cause::Cause;
 use crate::ddp::{
     self, DDP_VERSION, DdpHeader, QueueNumber, SEGMENT_HEADER_BYTES_MAX, Stag, TAGGED_HEADER_BYTES,
     UNTAGGED_HEADER_BYTES,
 };
-use crate::error::SegmentError;
 use crate::octets::{Appender, u16_at, u32_at, u64_at};
 
 /// The version of RDMAP that this crate implements.
@@ -158,6 +158,71 @@ pub enum SegmentStart {
         /// Length of the headers in bytes. The rest of the ULPDU is payload.
         header_bytes: usize,
     },
+}
+
+/// Why a ULPDU is no segment that RDMAP allows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// The ULPDU is shorter than its headers.
+    #[error("a ULPDU of {found} bytes, less than the {needed} of its headers")]
+    Truncated {
+        /// Number of bytes that the headers need.
+        needed: usize,
+        /// Length of the ULPDU in bytes.
+        found: usize,
+    },
+    /// A tagged segment has another DDP version than 1.
+    #[error("a tagged segment of DDP version {0}, not 1")]
+    TaggedDdpVersion(u8),
+    /// An untagged segment has another DDP version than 1.
+    #[error("an untagged segment of DDP version {0}, not 1")]
+    UntaggedDdpVersion(u8),
+    /// RDMAP uses the queues 0, 1 and 2 only.
+    #[error("queue number {0}, not 0, 1 or 2")]
+    QueueNumber(u32),
+    /// The RDMAP version is not 1.
+    #[error("RDMAP version {0}, not 1")]
+    RdmapVersion(u8),
+    /// The opcode is 8 or above, which RFC 5040 reserves.
+    #[error("reserved RDMAP opcode {0}")]
+    Opcode(u8),
+    /// The segment is tagged, but its opcode belongs to untagged messages.
+    #[error("a tagged segment of opcode {0:?}")]
+    MustBeUntagged(Opcode),
+    /// The segment is untagged, but its opcode belongs to tagged messages.
+    #[error("an untagged segment of opcode {0:?}")]
+    MustBeTagged(Opcode),
+    /// The segment is on the queue of another opcode.
+    #[error("a segment of opcode {opcode:?} on queue {queue}")]
+    Queue {
+        /// Opcode of the segment.
+        opcode: Opcode,
+        /// Its queue number.
+        queue: u32,
+    },
+    /// The payload of a Read Request has the wrong length.
+    #[error("a Read Request of {0} bytes, not 28")]
+    ReadRequestLength(usize),
+}
+
+impl SegmentError {
+    /// Returns what a Terminate that answers this error says.
+    pub const fn cause(self) -> Cause {
+        match self {
+            // No RFC assigns a code to a ULPDU that is shorter than its headers. The code for a wrong
+            // length field fits best, and siw sends it too.
+            Self::Truncated { .. } => Cause::MpaMarkerAndLength,
+            Self::TaggedDdpVersion(_) => Cause::TaggedVersion,
+            Self::UntaggedDdpVersion(_) => Cause::UntaggedVersion,
+            Self::QueueNumber(_) | Self::Queue { .. } => Cause::UntaggedQueueNumber,
+            Self::RdmapVersion(_) => Cause::OperationVersion,
+            Self::Opcode(_) | Self::MustBeUntagged(_) | Self::MustBeTagged(_) => {
+                Cause::OperationOpcode
+            }
+            Self::ReadRequestLength(_) => Cause::OperationUnspecified,
+        }
+    }
 }
 
 const CONTROL_BYTES: usize = 2;
@@ -321,7 +386,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cause::Cause;
     use crate::generate::{queue, read_request, segment};
 
     fn encoded(segment: &Segment) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use crate::cause::{Cause, ErrorCode};
 use crate::ddp::{TAGGED_HEADER_BYTES, UNTAGGED_HEADER_BYTES};
-use crate::error::{EncodeError, TerminateError};
+use crate::error::EncodeError;
 use crate::octets::{Appender, array, u16_at};
 use crate::rdmap::READ_REQUEST_BYTES;
 
@@ -142,6 +142,22 @@ impl<'a> Terminate<'a> {
             }
         }
     }
+}
+
+/// Why the payload of a Terminate message is malformed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TerminateError {
+    /// The payload ends inside a part that the message says to have.
+    #[error("{part} of a Terminate needs {needed} bytes and {found} are left")]
+    Truncated {
+        /// Name of the part.
+        part: &'static str,
+        /// Number of bytes that the part needs.
+        needed: usize,
+        /// Number of bytes left.
+        found: usize,
+    },
 }
 
 //= RFC 5040 section 4.8: M, D and R say which parts follow the control word
