@@ -5,6 +5,7 @@
 
 mod arrows;
 pub(crate) mod circles;
+pub(crate) mod citations;
 mod columns;
 pub(crate) mod hops;
 pub(crate) mod ignored;
@@ -12,6 +13,7 @@ pub(crate) mod item_docs;
 mod limits;
 mod markdown;
 pub(crate) mod names;
+mod rfcs;
 pub(crate) mod rules;
 pub(crate) mod source;
 pub(crate) mod without_tests;
@@ -148,6 +150,10 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
         summaries.push(rules.summary());
         violations.extend(rules.violations());
     }
+    let rfcs = cited_rfcs(workspace)?;
+    summaries.push(rfcs.summary());
+    let of_rfcs = rfcs.violations().into_iter();
+    violations.extend(of_rfcs.map(|(place, what)| Violation { place, what }));
     Ok((violations, summaries))
 }
 
@@ -174,14 +180,29 @@ pub(crate) fn cited_rules(
     document: &str,
 ) -> Result<rules::Rules, XtaskError> {
     let mut rules = rules::Rules::of(document, &read(&workspace.root.join(document))?);
-    // Searches only these folders: they implement the protocol. The tests of this checker cite
-    // rules that do not exist.
-    for file in files_below(&workspace.root.join("crates"), &workspace.target_dir)? {
-        if file.extension().is_some_and(|extension| extension == "rs") {
-            rules.read(&place(&workspace.root, &file), &read(&file)?);
-        }
+    for (place, text) in citing_files(workspace)? {
+        rules.read(&place, &text);
     }
     Ok(rules)
+}
+
+/// Returns the rules of RFCs that code and tests cite.
+fn cited_rfcs(workspace: &Workspace) -> Result<rfcs::Rfcs, XtaskError> {
+    let mut rfcs = rfcs::Rfcs::default();
+    for (place, text) in citing_files(workspace)? {
+        rfcs.read(&place, &text);
+    }
+    Ok(rfcs)
+}
+
+/// Returns place and text of the Rust files that may cite rules: those of the crates, which
+/// implement the protocols. The tests of this checker cite rules that do not exist.
+fn citing_files(workspace: &Workspace) -> Result<Vec<(String, String)>, XtaskError> {
+    let files = files_below(&workspace.root.join("crates"), &workspace.target_dir)?.into_iter();
+    files
+        .filter(|file| file.extension().is_some_and(|extension| extension == "rs"))
+        .map(|file| Ok((place(&workspace.root, &file), read(&file)?)))
+        .collect()
 }
 
 /// Returns the files of the repository, without the target folder and git's own files.

@@ -12,7 +12,7 @@ use super::runner::{Failure, Found};
 use super::{against, constants};
 use crate::constants as listed;
 use crate::error::XtaskError;
-use crate::tidy::{self, hops, rules};
+use crate::tidy::{self, citations, hops};
 use crate::workspace::Workspace;
 
 /// A property of the sources that a row counts.
@@ -242,7 +242,7 @@ fn sources_at(
 
 /// Returns whether the file contains only tests.
 fn is_of_tests(place: &str) -> bool {
-    rules::is_test_file(&format!("/{place}"))
+    citations::is_test_file(&format!("/{place}"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::rules::is_test_file;
+use super::citations::is_test_file;
 use super::without_tests::code_without_tests;
 use super::{Violation, files_below, read};
 use crate::error::XtaskError;

@@ -4,7 +4,7 @@
 use syn::{Attribute, Expr, File, ImplItem, Item, Lit, Meta, ReturnType, Signature};
 use syn::{TraitItem, Type, Visibility};
 
-use super::rules::is_test_file;
+use super::citations::is_test_file;
 use super::{Violation, files_below, place, read};
 use crate::error::XtaskError;
 use crate::workspace::{Package, Workspace};

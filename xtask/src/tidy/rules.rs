@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::Violation;
+use super::citations::{ADRIFT, citations};
 
 /// Minimum percentage of rules with a test.
 const TESTED_PERCENT_MIN: usize = 95;
@@ -51,22 +52,14 @@ impl Rules {
 
     /// Finds citations in the Rust file `text` at `place`.
     pub(super) fn read(&mut self, place: &str, text: &str) {
-        let is_test_file = is_test_file(place);
-        let mut is_test = is_test_file;
-        let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        for (index, line) in lines.iter().enumerate() {
-            is_test |= line.starts_with("mod tests {");
-            let Some(cited) = line.strip_prefix(self.mark.as_str()) else { continue };
-            let here = format!("{place}:{}", index + 1);
-            let item = lines.iter().skip(index + 1).find(|line| !is_beside_item(line));
-            let is_item = item.is_some_and(|item| !item.is_empty() && *item != "}");
-            if !is_item || is_test && !item.is_some_and(|item| item.contains("fn ")) {
-                let what = "a citation must be directly above an item; in tests, above a function";
-                self.violate(here.clone(), what.into());
+        for citation in citations(place, text, &self.mark) {
+            let here = format!("{place}:{}", citation.line);
+            if !citation.is_above_item {
+                self.violate(here.clone(), ADRIFT.into());
             }
-            for name in cited.split(',').map(str::trim) {
+            for name in citation.text.split(',').map(str::trim) {
                 match self.by_name.get_mut(name) {
-                    Some(rule) if is_test => rule.is_tested = true,
+                    Some(rule) if citation.is_test => rule.is_tested = true,
                     Some(rule) => rule.is_kept = true,
                     None => {
                         self.violate(here.clone(), format!("{} has no rule `{name}`", self.place));
@@ -126,16 +119,6 @@ impl Rules {
     fn violate(&mut self, place: String, what: String) {
         self.violations.push(Violation { place, what });
     }
-}
-
-/// Returns whether the file contains only tests.
-pub(crate) fn is_test_file(place: &str) -> bool {
-    place.contains("/tests/") || place.ends_with("/tests.rs") || place.ends_with("_tests.rs")
-}
-
-/// Returns whether the line is a comment or an attribute. Such lines belong to the item below them.
-fn is_beside_item(line: &str) -> bool {
-    line.starts_with("//") || line.starts_with("#[")
 }
 
 /// Returns the names of rules, such as `[area.1]`, with their lines. Ignores names in code, and
