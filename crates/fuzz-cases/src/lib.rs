@@ -11,6 +11,7 @@ mod decode_datagram;
 mod decode_frame;
 mod decode_handshake;
 mod goal_trace;
+mod iwarp_frames;
 mod redirect_port;
 
 /// Runs one fuzz target on an input.
@@ -18,7 +19,7 @@ pub type Case = fn(&[u8]);
 
 /// All fuzz targets by name, except `engine_frames`, which is in the folder of the tests because it
 /// uses the engine's test code.
-pub const CASES: [(&str, Case); 14] = [
+pub const CASES: [(&str, Case); 15] = [
     ("connection_manager", connection_manager),
     ("control_messages", control_messages),
     ("decode_datagram", decode_datagram),
@@ -28,6 +29,7 @@ pub const CASES: [(&str, Case); 14] = [
     ("ethernet_frame", ethernet_frame),
     ("goal_trace", goal_trace),
     ("greeting", greeting),
+    ("iwarp_frames", iwarp_frames),
     ("shm_messages", shm_messages),
     ("shm_ring", shm_ring),
     ("sockets_message", sockets_message),
@@ -88,6 +90,12 @@ pub fn goal_trace(bytes: &[u8]) {
 /// Encoding and decoding an accepted greeting must give the same greeting.
 pub fn greeting(bytes: &[u8]) {
     verbs_edge::fuzz_greeting(bytes);
+}
+
+/// Decodes arbitrary bytes as the stream of an iWARP connection. Decoding must not panic. Encoding an
+/// accepted frame must give the same bytes, and the cut of the stream must not matter.
+pub fn iwarp_frames(bytes: &[u8]) {
+    iwarp_frames::run(bytes);
 }
 
 /// Decodes arbitrary bytes as a message over the Unix socket of a shared-memory link. Decoding must

@@ -66,6 +66,11 @@ fn greeting() {
 }
 
 #[test]
+fn iwarp_frames() {
+    replay("iwarp_frames");
+}
+
+#[test]
 fn goal_trace() {
     replay("goal_trace");
 }

@@ -95,6 +95,7 @@ fn every_frame_of_every_capture_encodes_to_the_same_bytes() {
     let mut names: Vec<String> = fs::read_dir(pcap::folder())
         .expect("the captures")
         .map(|entry| entry.expect("a file").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "pcap"))
         .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
         .collect();
     names.sort();
