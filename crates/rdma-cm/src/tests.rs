@@ -11,8 +11,9 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use semantics::SharedReceives;
 use verbs::{
-    AttributeMask, Device, DeviceAttributes, Error, Gid, GidEntry, PortAttributes, PortState,
-    Provider, QueuePair, QueuePairState, QueuePairType, Registry, Strictness, Wire,
+    AttributeMask, Device, DeviceAttributes, Error, Gid, GidEntry, GidKind, OnDemandPaging,
+    PortAttributes, PortState, Provider, QueuePair, QueuePairState, QueuePairType, Registry,
+    Services, Strictness, Transport, Vendor, Wire,
 };
 
 use super::*;
@@ -209,7 +210,12 @@ impl Provider for Memory {
         2048
     }
     fn gids(&self) -> Vec<GidEntry> {
-        vec![GidEntry { gid: Gid::of([127, 0, 0, 1].into()), index: 0, interface: 1 }]
+        vec![GidEntry {
+            gid: Gid::of([127, 0, 0, 1].into()),
+            kind: GidKind::RoceV2,
+            index: 0,
+            interface: 1,
+        }]
     }
     fn memory(&self) -> Result<Arc<MemoryTable>, Error> {
         Err(Error::NotSupported("memory".into()))
@@ -236,9 +242,14 @@ fn attributes() -> DeviceAttributes {
     DeviceAttributes {
         name: "memory0".into(),
         node_guid: [0; 8],
+        vendor: Vendor::NONE,
+        services: Services::of(Transport::InfiniBand),
+        on_demand_paging: OnDemandPaging::Supported,
+        message_bytes_max: 1 << 20,
         queue_pairs_max: 1,
         work_requests_max: 1,
         pieces_max: 1,
+        read_pieces_max: 1,
         inline_max: 0,
         completion_queues_max: 1,
         completions_max: 1,

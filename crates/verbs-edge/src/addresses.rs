@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use link::host::Interface;
 use links::{LinkSpec, UdpPlace};
-use verbs::{Error, Gid, GidEntry, PortAttributes, PortState};
+use verbs::{Error, Gid, GidEntry, GidKind, PortAttributes, PortState};
 
 /// An IP address of a device, at which peers reach its queue pairs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -95,6 +95,7 @@ impl Places {
     pub(crate) fn gids(&self) -> Vec<GidEntry> {
         let entry = |(index, address): (u32, &Address)| GidEntry {
             gid: Gid::of(address.ip),
+            kind: GidKind::RoceV2,
             index,
             interface: address.interface,
         };

@@ -12,10 +12,10 @@ use rdma_cm::{
 use runtime::{Forked, OnDemand};
 use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 use verbs::{
-    Device, DeviceAttributes, Error, Gid, GidEntry, PortAttributes, PortCounters, Provider,
-    QueuePair, QueuePairType, Registry, Wire,
+    Device, DeviceAttributes, Error, Gid, GidEntry, OnDemandPaging, PortAttributes, PortCounters,
+    Provider, QueuePair, QueuePairType, Registry, Services, Transport, Vendor, Wire,
 };
-use work::COMPLETIONS_MAX;
+use work::{COMPLETIONS_MAX, OPERATION_BYTES_MAX};
 
 use crate::addresses::{Places, leaving};
 use crate::datagrams;
@@ -268,9 +268,14 @@ fn attributes(
     DeviceAttributes {
         name: settings.device.clone(),
         node_guid: node_guid(places, host, index),
+        vendor: Vendor::NONE,
+        services: Services::of(Transport::InfiniBand),
+        on_demand_paging: OnDemandPaging::Supported,
+        message_bytes_max: OPERATION_BYTES_MAX,
         queue_pairs_max: QUEUE_PAIRS_MAX,
         work_requests_max: WORK_REQUESTS_MAX,
         pieces_max: PIECES_MAX as u32,
+        read_pieces_max: PIECES_MAX as u32,
         inline_max: INLINE_MAX,
         completion_queues_max: 1 << 16,
         completions_max: COMPLETIONS_MAX as u32,

@@ -7,6 +7,7 @@ use crate::attributes::{AddressVectorAttributes, Gid};
 use crate::device::{Context, check_port};
 use crate::error::Error;
 use crate::protection_domain::ProtectionDomain;
+use crate::services::QueuePairType;
 use crate::uses::Uses;
 use crate::work_request::WorkCompletion;
 
@@ -25,9 +26,14 @@ impl AddressHandle {
         domain: &Arc<ProtectionDomain>,
         to: &AddressVectorAttributes,
     ) -> Result<Arc<Self>, Error> {
+        let attributes = domain.context().device().attributes();
+        if !attributes.services.has(QueuePairType::Datagram) {
+            let what = format!("address handles on {}, which has no datagrams", attributes.name);
+            return Err(Error::NotSupported(what));
+        }
         check(domain, to)?;
         domain.uses().begin_of("protection domain")?;
-        let max = domain.context().device().attributes().address_handles_max;
+        let max = attributes.address_handles_max;
         let begun =
             domain.context().begin("address handles", max, |counts| &mut counts.address_handles);
         if let Err(error) = begun {

@@ -2,6 +2,9 @@
 
 use std::net::IpAddr;
 
+use crate::services::Services;
+use crate::transport::{GidKind, Transport};
+
 /// A GID: 16 bytes that identify an address of a port, in network byte order.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Gid(pub [u8; 16]);
@@ -16,7 +19,16 @@ impl Gid {
         }
     }
 
-    /// Returns the IP address that the GID stands for.
+    /// Returns the GID of a station address (MAC address): the address in the first 6 bytes, and
+    /// zeros after it. The kernel gives iWARP devices such a GID.
+    pub fn of_station(address: [u8; 6]) -> Self {
+        let mut gid = [0; 16];
+        gid[..6].copy_from_slice(&address);
+        Self(gid)
+    }
+
+    /// Returns the IP address that the GID stands for. The result has no meaning if the GID is that
+    /// of a station address.
     pub fn address(self) -> IpAddr {
         std::net::Ipv6Addr::from(self.0).to_canonical()
     }
@@ -27,11 +39,13 @@ impl Gid {
     }
 }
 
-/// An entry of a GID table. All entries have the type `RoCE` version 2.
+/// An entry of a GID table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GidEntry {
     /// The GID.
     pub gid: Gid,
+    /// Kind of the GID.
+    pub kind: GidKind,
     /// Index of the entry in the table.
     pub index: u32,
     /// Interface index; 0 if the entry belongs to no interface.
@@ -45,12 +59,22 @@ pub struct DeviceAttributes {
     pub name: String,
     /// GUID of the node, in network byte order.
     pub node_guid: [u8; 8],
+    /// Vendor of the device.
+    pub vendor: Vendor,
+    /// The transport, the services, and the operations that each service carries.
+    pub services: Services,
+    /// Whether memory regions may be registered with `IBV_ACCESS_ON_DEMAND`.
+    pub on_demand_paging: OnDemandPaging,
+    /// Maximum length of a message, in bytes; at most [`work::OPERATION_BYTES_MAX`].
+    pub message_bytes_max: u32,
     /// Maximum number of queue pairs.
     pub queue_pairs_max: u32,
     /// Maximum number of work requests in each queue of a queue pair.
     pub work_requests_max: u32,
     /// Maximum number of scatter/gather entries in a work request.
     pub pieces_max: u32,
+    /// Maximum number of scatter/gather entries in a read; at most `pieces_max`.
+    pub read_pieces_max: u32,
     /// Maximum number of inline bytes in a send.
     pub inline_max: u32,
     /// Maximum number of completion queues.
@@ -78,6 +102,38 @@ pub struct DeviceAttributes {
     pub groups_max: u32,
     /// Whether the device gives programs larger sizes and more retries than they asked for.
     pub strictness: Strictness,
+}
+
+impl DeviceAttributes {
+    /// Returns the transport of the device.
+    pub const fn transport(&self) -> Transport {
+        self.services.transport()
+    }
+}
+
+/// Vendor and model of a device, in numbers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Vendor {
+    /// Vendor number: an organizationally unique identifier (OUI) of 24 bits.
+    pub id: u32,
+    /// Number of the model, which the vendor has chosen.
+    pub part: u32,
+}
+
+impl Vendor {
+    /// A vendor number that no vendor has, and the model 0. Devices without hardware report these
+    /// numbers.
+    pub const NONE: Self = Self { id: 0x00ff_ffff, part: 0 };
+}
+
+/// Whether a device supports on-demand paging: registered memory whose pages the device does not
+/// pin, and maps only when an operation accesses them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OnDemandPaging {
+    /// All operations that a service carries support it.
+    Supported,
+    /// No operation supports it. A registration that asks for it fails.
+    Unsupported,
 }
 
 /// Whether a device gives programs larger sizes and more retries than they asked for.
@@ -153,18 +209,6 @@ impl Default for PortCounters {
             hardware: names.map(|&(name, _)| (name, 0)).collect(),
         }
     }
-}
-
-/// Transport service of a queue pair.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum QueuePairType {
-    /// Reliable connection (RC).
-    Reliable,
-    /// Unreliable connection (UC), without reads and atomics. The library uses a reliable
-    /// connection for it.
-    Unreliable,
-    /// Unreliable datagrams (UD).
-    Datagram,
 }
 
 /// The state of a queue pair (IBA volume 1, 10.3.1).

@@ -22,7 +22,13 @@ pub struct Device {
 
 impl Device {
     /// Creates the device of a provider.
+    ///
+    /// # Panics
+    /// Panics if the provider's attributes contradict each other. That is a fault of the provider.
     pub fn new(provider: Arc<dyn Provider>) -> Arc<Self> {
+        let attributes = provider.attributes();
+        assert!(attributes.message_bytes_max <= work::OPERATION_BYTES_MAX);
+        assert!(attributes.read_pieces_max <= attributes.pieces_max);
         Arc::new(Self { provider })
     }
 
@@ -138,13 +144,14 @@ impl Context {
         entry.ok_or_else(|| Error::Invalid(format!("there is no GID with index {index}")))
     }
 
-    /// Returns the partition key at `index`. The table has one entry, at index 0.
+    /// Returns the partition key at `index`. The table has one entry, at index 0, or none if the
+    /// transport has no partitions.
     ///
     /// # Errors
     /// Returns [`Error::Invalid`] if the port or the index does not exist.
     pub fn query_partition_key(&self, port: u8, index: u16) -> Result<u16, Error> {
         check_port(port)?;
-        if index != 0 {
+        if index >= self.device.attributes().transport().partition_keys() {
             return Err(Error::Invalid(format!("there is no partition key with index {index}")));
         }
         Ok(DEFAULT_PARTITION_KEY)

@@ -25,8 +25,10 @@ mod provider;
 mod queue_pair;
 mod registration;
 mod registry;
+mod services;
 mod shared_receive_queue;
 pub mod sysfs;
+mod transport;
 mod uses;
 mod work_request;
 
@@ -35,8 +37,9 @@ pub use acknowledged::Unacknowledged;
 pub use address_handle::{AddressHandle, answer_to};
 pub use async_event::{AsyncEvent, AsyncEventKind, EventElement};
 pub use attributes::{
-    AddressVectorAttributes, DeviceAttributes, Gid, GidEntry, PortAttributes, PortCounters,
-    PortState, QueuePairAttributes, QueuePairLimits, QueuePairState, QueuePairType, Strictness,
+    AddressVectorAttributes, DeviceAttributes, Gid, GidEntry, OnDemandPaging, PortAttributes,
+    PortCounters, PortState, QueuePairAttributes, QueuePairLimits, QueuePairState, Strictness,
+    Vendor,
 };
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
@@ -53,7 +56,9 @@ pub use queue_pair::{
     SendPosting, TakenReceive, TakenSend,
 };
 pub use registry::Registry;
+pub use services::{Operation, Operations, QueuePairType, Services};
 pub use shared_receive_queue::{SharedReceiveQuery, SharedReceiveQueue};
+pub use transport::{Connector, GidKind, NodeType, Transport};
 pub use work::{Arm, CompletionStatus};
 pub use work_request::{
     AddressVector, CompletionOpcode, ReceiveRequest, ScatterGather, SendFlags, SendOpcode,

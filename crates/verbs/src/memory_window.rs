@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use wire_edge::RemoteKey;
 
 use crate::access::AccessFlags;
-use crate::attributes::QueuePairType;
 use crate::error::Error;
 use crate::memory_region::MemoryRegion;
 use crate::protection_domain::ProtectionDomain;
 use crate::queue_pair::QueuePair;
+use crate::services::{Operation, QueuePairType};
 use crate::uses::Uses;
 use crate::work_request::SendOpcode;
 
@@ -61,8 +61,13 @@ impl MemoryWindow {
         domain: &Arc<ProtectionDomain>,
         kind: WindowType,
     ) -> Result<Arc<Self>, Error> {
+        let attributes = domain.context().device().attributes();
+        if !attributes.services.all_operations().contains(Operation::BindWindow) {
+            let what = format!("memory windows on {}", attributes.name);
+            return Err(Error::NotSupported(what));
+        }
         domain.uses().begin_of("protection domain")?;
-        let max = domain.context().device().attributes().windows_max;
+        let max = attributes.windows_max;
         let begun = domain.context().begin("memory windows", max, |counts| &mut counts.windows);
         if let Err(error) = begun {
             domain.uses().end();

@@ -100,7 +100,8 @@ impl ProtectionDomain {
     /// Allocates an unbound memory window.
     ///
     /// # Errors
-    /// Returns [`Error::NoRoom`] if the device has its maximum number of windows.
+    /// * Returns [`Error::NotSupported`] if the device has no memory windows.
+    /// * Returns [`Error::NoRoom`] if the device has its maximum number of windows.
     pub fn allocate_window(self: &Arc<Self>, kind: WindowType) -> Result<Arc<MemoryWindow>, Error> {
         MemoryWindow::new(self, kind)
     }
@@ -123,7 +124,7 @@ impl ProtectionDomain {
     /// # Errors
     /// * Returns [`Error::Invalid`] if a size exceeds the device's limit.
     /// * Returns [`Error::NoRoom`] if the device has its maximum number of queue pairs.
-    /// * Returns [`Error::NotSupported`] if the device does not support the parameters.
+    /// * Returns [`Error::NotSupported`] if the device does not have the transport service.
     pub fn create_queue_pair(
         self: &Arc<Self>,
         init: &QueuePairInit,
@@ -134,8 +135,9 @@ impl ProtectionDomain {
     /// Creates an address handle.
     ///
     /// # Errors
-    /// Returns [`Error::Invalid`] if the address has no GID, or if its source GID index is not in
-    /// the table.
+    /// * Returns [`Error::NotSupported`] if the device has no datagrams.
+    /// * Returns [`Error::Invalid`] if the address has no GID, or if its source GID index is not in
+    ///   the table.
     pub fn create_address_handle(
         self: &Arc<Self>,
         to: &AddressVectorAttributes,

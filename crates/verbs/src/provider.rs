@@ -7,10 +7,11 @@ use mem::MemoryTable;
 use semantics::SharedReceives;
 use work::Owner;
 
-use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters, QueuePairType};
+use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters};
 use crate::error::Error;
 use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
+use crate::services::QueuePairType;
 
 /// A device. The wire (the transport protocol that carries the work of queue pairs) implements this
 /// trait. A provider starts threads and opens sockets only when a call needs them. If a program
@@ -114,6 +115,23 @@ pub trait Provider: Send + Sync {
 ///
 /// When the queue pair is destroyed, it calls [`Wire::close`] and then drops this object. Until
 /// then, this object may hold a reference to the queue pair.
+///
+/// # Where undone work begins
+/// When a connection ends, the wire (the transport) may have taken sends that it has not carried
+/// out. It completes these sends with an error, signalled or not, in the order of posting and after
+/// the completions of all sends that were carried out. Then it calls [`QueuePair::on_ended`]. The
+/// first completion with the status `Flushed`, `TransportRetryExceeded` or `General` marks where
+/// undone work begins: all sends before it were carried out, and none from it on. (These statuses
+/// are those of the errors `Flushed`, `ClosedByPeer`, `EndedByPeer`, `NotConnected`, `Unreachable`,
+/// `PeerRestarted` and `ProtocolViolation` of [`work::OperationError`].) If there is no such
+/// completion, all taken sends were carried out, so that undone work begins at the first send that
+/// the wire has not taken.
+///
+/// The program does not receive completions with these three statuses, except those of a shared
+/// receive queue. Instead, the queue pair creates the completions of undone work itself when the
+/// program polls, because the state of the queue pair decides whether its work fails or is flushed.
+/// A send that fails for a reason of its own, such as an invalid remote key, completes with another
+/// status. The program receives that completion.
 pub trait Wire: Send + Sync {
     /// Opens the transport for a queue pair, because the queue pair enters INIT. From now on,
     /// datagrams and connection requests can arrive.

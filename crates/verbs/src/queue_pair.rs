@@ -18,22 +18,22 @@ use work::Owner;
 use crate::acknowledged::Unacknowledged;
 use crate::async_event::{AsyncEventKind, EventElement};
 use crate::attributes::{
-    DeviceAttributes, QueuePairAttributes, QueuePairLimits, QueuePairState, QueuePairType,
-    Strictness,
+    DeviceAttributes, QueuePairAttributes, QueuePairLimits, QueuePairState, Strictness,
 };
 use crate::completion_queue::{CompletionQueue, MARKS};
 use crate::device::Context;
 use crate::error::Error;
 use crate::protection_domain::ProtectionDomain;
 use crate::provider::{Provider, Wire};
+use crate::services::QueuePairType;
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::uses::Uses;
 
 pub(crate) use self::ending::Side;
 use self::inline_memory::InlineMemory;
 pub use self::modify::{AttributeMask, Modification, QueuePairQuery};
-use self::posting::Posting;
 pub(crate) use self::posting::check_pieces;
+use self::posting::{Carried, Posting};
 pub use self::posting::{ReceivePosting, SendPosting};
 pub use self::slots::Inline;
 use self::slots::{ReceiveSlot, SendSlot};
@@ -64,6 +64,7 @@ pub struct QueuePair {
     domain: Arc<ProtectionDomain>,
     number: u32,
     service: QueuePairType,
+    carried: Carried,
     limits: QueuePairLimits,
     signals_all: bool,
     send_queue: Arc<CompletionQueue>,
@@ -120,6 +121,7 @@ impl QueuePair {
             domain: Arc::clone(domain),
             number,
             service: init.service,
+            carried: Carried::by(provider.attributes(), init.service),
             limits,
             signals_all: init.signals_all,
             send_queue: Arc::clone(&init.send_queue),
@@ -402,6 +404,14 @@ fn check_init(
     attributes: &DeviceAttributes,
     init: &QueuePairInit,
 ) -> Result<(), Error> {
+    if !attributes.services.has(init.service) {
+        let (name, transport) = (&attributes.name, attributes.transport());
+        let what = format!(
+            "{:?} queue pairs on {name}, a device with the transport {transport}",
+            init.service
+        );
+        return Err(Error::NotSupported(what));
+    }
     let limits = &init.limits;
     let max = attributes.work_requests_max;
     for (what, wanted, max) in [

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters, PortState};
+use crate::transport::Transport;
 
 /// Folder with an entry for each device.
 pub const DEVICES: &str = "/sys/class/infiniband";
@@ -61,7 +62,7 @@ pub fn entries(
     for (path, text) in device_files(device) {
         table.add(path, &text);
     }
-    for (path, text) in port_files(port) {
+    for (path, text) in port_files(device.transport(), port) {
         table.add(&format!("ports/1/{path}"), &text);
     }
     for (path, value) in port_counters(counters) {
@@ -208,7 +209,7 @@ impl Table {
     fn add_gid(&mut self, entry: &GidEntry, interface: Option<&String>) {
         let index = entry.index;
         self.add(&format!("ports/1/gids/{index}"), &groups(&entry.gid.0));
-        self.add(&format!("ports/1/gid_attrs/types/{index}"), "RoCE v2");
+        self.add(&format!("ports/1/gid_attrs/types/{index}"), entry.kind.text());
         if let Some(interface) = interface {
             self.add(&format!("ports/1/gid_attrs/ndevs/{index}"), interface);
             let path = format!("device/net/{interface}/ifindex");
@@ -220,7 +221,7 @@ impl Table {
 fn device_files(device: &DeviceAttributes) -> Vec<(&'static str, String)> {
     let guid = groups(&device.node_guid);
     vec![
-        ("node_type", "1: CA".into()),
+        ("node_type", device.transport().node_type().text().into()),
         ("node_guid", guid.clone()),
         ("sys_image_guid", guid),
         ("node_desc", device.name.clone()),
@@ -233,14 +234,14 @@ fn device_files(device: &DeviceAttributes) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
+fn port_files(transport: Transport, port: &PortAttributes) -> Vec<(&'static str, String)> {
     let is_up = port.state == PortState::Active;
     let (state, physical) =
         if is_up { ("4: ACTIVE", "5: LinkUp") } else { ("1: DOWN", "3: Disabled") };
     // Compute in tenths of Gbit/s, because 2.5 Gbit/s is a usual rate.
     let tenths = port.rate.unwrap_or(RATE_UNKNOWN) / 100_000_000;
     let rate = format!("{}.{} Gb/sec (1X)", tenths / 10, tenths % 10).replace(".0 ", " ");
-    vec![
+    let mut files = vec![
         ("state", state.into()),
         ("phys_state", physical.into()),
         ("rate", rate),
@@ -248,11 +249,15 @@ fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
         ("lid_mask_count", "0".into()),
         ("sm_lid", "0x0".into()),
         ("sm_sl", "0".into()),
-        ("cap_mask", "0x04010000".into()),
+        ("cap_mask", format!("{:#010x}", transport.port_capabilities())),
         ("link_layer", "Ethernet".into()),
-        ("pkeys/0", "0xffff".into()),
         ("tc/1/traffic_class", String::new()),
-    ]
+    ];
+    // Like the kernel, show no folder `pkeys` for a transport without partitions.
+    if transport.partition_keys() > 0 {
+        files.push(("pkeys/0", "0xffff".into()));
+    }
+    files
 }
 
 /// Returns paths and values of counters: those that every InfiniBand driver has, and those that
@@ -306,8 +311,9 @@ pub const RATE_UNKNOWN: u64 = 10_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::Gid;
-    use crate::attributes::Strictness;
+    use crate::attributes::{Gid, OnDemandPaging, Strictness, Vendor};
+    use crate::services::Services;
+    use crate::transport::GidKind;
 
     fn port(rate: Option<u64>) -> PortAttributes {
         PortAttributes { state: PortState::Active, active_mtu: 1024, gids: 1, rate }
@@ -318,7 +324,7 @@ mod tests {
         let gid = Gid::of(std::net::Ipv4Addr::LOCALHOST.into());
         assert_eq!(groups(&gid.0), "0000:0000:0000:0000:0000:ffff:7f00:0001");
         let rate = |rate| {
-            let files = port_files(&port(rate));
+            let files = port_files(Transport::InfiniBand, &port(rate));
             files.into_iter().find(|(path, _)| *path == "rate").map(|(_, text)| text)
         };
         assert_eq!(rate(Some(2_500_000_000)).as_deref(), Some("2.5 Gb/sec (1X)"));
@@ -336,10 +342,13 @@ mod tests {
         assert_eq!(file(&format!("{port}/gid_attrs/ndevs/0")), "lo\n");
         assert_eq!(file(&format!("{port}/gids/0")), "0000:0000:0000:0000:0000:ffff:7f00:0001\n");
         assert_eq!(file(&format!("{port}/pkeys/0")), "0xffff\n");
+        assert_eq!(file(&format!("{port}/cap_mask")), "0x04010000\n");
+        assert_eq!(file(&format!("{port}/link_layer")), "Ethernet\n");
         assert_eq!(file(&format!("{port}/state")), "4: ACTIVE\n");
         // This counter counts words of four bytes.
         assert_eq!(file(&format!("{port}/counters/port_xmit_data")), "1024\n");
         assert_eq!(file(&format!("{port}/hw_counters/resets_sent")), "5\n");
+        assert_eq!(file("/sys/class/infiniband/edge0/node_type"), "1: CA\n");
         assert_eq!(file("/sys/class/infiniband/edge0/node_guid"), "0123:4567:89ab:cdef\n");
         assert_eq!(file("/sys/class/infiniband_verbs/uverbs0/ibdev"), "edge0\n");
         assert_eq!(found("/dev/infiniband/uverbs0"), Some(Found::Entry(SysfsEntry::Node)));
@@ -397,13 +406,53 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_iwarp_device_looks_as_the_kernel_shows_one() {
+        let gid = Gid::of_station([0x52, 0x54, 0, 0x12, 0x34, 0x56]);
+        let file = |path: &str| {
+            let path = format!("/sys/class/infiniband/iwarp0/{path}");
+            match found_on("iwarp0", Transport::Iwarp, (gid, GidKind::Station), &path) {
+                Some(Found::Entry(SysfsEntry::File(text))) => Some(text),
+                Some(other) => panic!("{path}: {other:?}"),
+                None => None,
+            }
+        };
+        for (path, text) in [
+            ("node_type", "4: RNIC\n"),
+            ("ports/1/gids/0", "5254:0012:3456:0000:0000:0000:0000:0000\n"),
+            ("ports/1/gid_attrs/types/0", "IB/RoCE v1\n"),
+            ("ports/1/gid_attrs/ndevs/0", "lo\n"),
+            ("ports/1/link_layer", "Ethernet\n"),
+            ("ports/1/cap_mask", "0x00010000\n"),
+            ("ports/1/state", "4: ACTIVE\n"),
+        ] {
+            assert_eq!(file(path).as_deref(), Some(text), "{path}");
+        }
+        assert_eq!(file("ports/1/pkeys/0"), None);
+    }
+
     fn found(path: &str) -> Option<Found> {
+        let gid = Gid::of(std::net::Ipv4Addr::LOCALHOST.into());
+        found_on("edge0", Transport::InfiniBand, (gid, GidKind::RoceV2), path)
+    }
+
+    fn found_on(
+        name: &str,
+        transport: Transport,
+        (gid, kind): (Gid, GidKind),
+        path: &str,
+    ) -> Option<Found> {
         let attributes = DeviceAttributes {
-            name: "edge0".into(),
+            name: name.into(),
             node_guid: [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef],
+            vendor: Vendor::NONE,
+            services: Services::of(transport),
+            on_demand_paging: OnDemandPaging::Supported,
+            message_bytes_max: 1,
             queue_pairs_max: 1,
             work_requests_max: 1,
             pieces_max: 1,
+            read_pieces_max: 1,
             inline_max: 1,
             completion_queues_max: 1,
             completions_max: 1,
@@ -418,9 +467,8 @@ mod tests {
             groups_max: 1,
             strictness: Strictness::Lenient,
         };
-        let gid = Gid::of(std::net::Ipv4Addr::LOCALHOST.into());
         let interface = link::Interface::named("lo").map_or(1, |interface| interface.index);
-        let gids = [GidEntry { gid, index: 0, interface }];
+        let gids = [GidEntry { gid, kind, index: 0, interface }];
         let hardware = vec![("resets_sent", 5)];
         let counters = PortCounters { sent_bytes: 4099, hardware, ..PortCounters::default() };
         find(&entries(0, &attributes, &port(None), &counters, &gids), path)

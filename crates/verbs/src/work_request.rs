@@ -4,6 +4,7 @@ use work::CompletionStatus;
 
 use crate::attributes::AddressVectorAttributes;
 use crate::memory_window::WindowType;
+use crate::services::Operation;
 
 /// A scatter/gather entry with the memory layout of `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -93,6 +94,23 @@ pub enum SendOpcode {
 }
 
 impl SendOpcode {
+    /// Returns the operation without its parameters.
+    #[inline]
+    pub const fn operation(&self) -> Operation {
+        match self {
+            Self::Write { immediate: None, .. } => Operation::Write,
+            Self::Write { immediate: Some(_), .. } => Operation::WriteImmediate,
+            Self::Read { .. } => Operation::Read,
+            Self::Send { immediate: None } => Operation::Send,
+            Self::Send { immediate: Some(_) } => Operation::SendImmediate,
+            Self::SendInvalidate { .. } => Operation::SendInvalidate,
+            Self::FetchAdd { .. } => Operation::FetchAdd,
+            Self::CompareSwap { .. } => Operation::CompareSwap,
+            Self::BindWindow { .. } => Operation::BindWindow,
+            Self::LocalInvalidate { .. } => Operation::LocalInvalidate,
+        }
+    }
+
     /// Returns whether the operation consumes a receive of the peer.
     pub const fn takes_receive(&self) -> bool {
         matches!(

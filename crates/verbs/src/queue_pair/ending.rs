@@ -9,8 +9,9 @@ use work::{Completion, CompletionKind, CompletionStatus};
 use super::modify::has_send_queue_error;
 use super::{QueuePair, lock};
 use crate::async_event::AsyncEventKind;
-use crate::attributes::{QueuePairState as State, QueuePairType, Strictness};
+use crate::attributes::{QueuePairState as State, Strictness};
 use crate::provider::Ending;
+use crate::services::QueuePairType;
 use crate::work_request::{CompletionOpcode, SendOpcode, WorkCompletion};
 
 /// One of the two work queues of a queue pair.

@@ -4,11 +4,11 @@ use std::ops::BitOr;
 
 use super::{QueuePair, lock, transitions};
 use crate::address_handle;
-use crate::attributes::{
-    QueuePairAttributes, QueuePairLimits, QueuePairState as State, QueuePairType,
-};
+use crate::attributes::{QueuePairAttributes, QueuePairLimits, QueuePairState as State};
 use crate::device::check_port;
 use crate::error::Error;
+use crate::services::QueuePairType;
+use crate::transport::Connector;
 
 /// Set of attributes that a call changes: bits of `ibv_qp_attr_mask`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -112,6 +112,8 @@ impl QueuePair {
     ///
     /// # Errors
     /// * Returns [`Error::Invalid`] if there is no such transition.
+    /// * Returns [`Error::Invalid`] if the call would connect the queue pair, but only the
+    ///   connection manager connects queue pairs of the device ([`Connector::Manager`]).
     /// * Returns [`Error::Invalid`] if an attribute is missing, invalid, or not allowed in this
     ///   transition.
     /// * Returns the errors of the wire, the transport that carries the work of the queue pair.
@@ -121,7 +123,7 @@ impl QueuePair {
 
     /// Changes attributes like [`QueuePair::modify`], but does not start to connect when the queue
     /// pair enters RTR or RTS. Either the queue pair is already connected, or the connection
-    /// manager is about to connect it.
+    /// manager is about to connect it. Only a connection manager calls this function.
     ///
     /// # Errors
     /// Returns the errors of [`QueuePair::modify`].
@@ -139,6 +141,9 @@ impl QueuePair {
         let from = self.state();
         let mask = change.mask;
         let to = if mask.contains(AttributeMask::STATE) { change.state } else { from };
+        if !is_met {
+            self.check_connector(from, to)?;
+        }
         self.check_mask(change, from, to)?;
         self.check_values(mask, &change.attributes)?;
         let before = *self.lock_attributes();
@@ -177,6 +182,21 @@ impl QueuePair {
         })
     }
 
+    /// Checks that a program may make the transition itself. The transition to RTR connects the
+    /// queue pair.
+    fn check_connector(&self, from: State, to: State) -> Result<(), Error> {
+        let device = self.provider().attributes();
+        let transport = device.transport();
+        let connects = (from, to) == (State::Init, State::ReadyToReceive);
+        if connects && transport.connector() == Connector::Manager {
+            return Err(Error::Invalid(format!(
+                "ibv_modify_qp cannot connect queue pairs of {}, a device with the transport {transport}; connect them with rdma_connect and rdma_accept",
+                device.name
+            )));
+        }
+        Ok(())
+    }
+
     fn check_mask(&self, change: &Modification, from: State, to: State) -> Result<(), Error> {
         let mask = change.mask;
         if mask.contains(AttributeMask::CURRENT_STATE) && change.current != from {
@@ -185,8 +205,11 @@ impl QueuePair {
                 change.current
             )));
         }
-        let Some(known) = transitions::attributes(self.service, from, to) else {
-            let what = format!("no {:?} queue pair goes from {from:?} to {to:?}", self.service);
+        let transport = self.provider().attributes().transport();
+        let Some(known) = transitions::attributes(transport, self.service, from, to) else {
+            let service = self.service;
+            let what =
+                format!("no {service:?} queue pair of {transport} goes from {from:?} to {to:?}");
             return Err(Error::Invalid(what));
         };
         let missing = known.required.without(mask);

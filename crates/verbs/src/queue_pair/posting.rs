@@ -4,10 +4,31 @@ use std::fmt;
 use std::sync::MutexGuard;
 
 use super::{QueuePair, lock};
-use crate::attributes::{QueuePairState, QueuePairType};
+use crate::attributes::{DeviceAttributes, QueuePairState};
 use crate::error::Error;
 use crate::queue_pair::ending::Side;
+use crate::services::{Operations, QueuePairType};
 use crate::work_request::{ReceiveRequest, ScatterGather, SendOpcode, SendRequest};
+
+/// The sends that a device carries on a queue pair. The queue pair has a copy, so that posting a
+/// send costs no call of the provider.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carried {
+    operations: Operations,
+    read_pieces_max: u32,
+    message_bytes_max: u32,
+}
+
+impl Carried {
+    /// Returns what a device carries on queue pairs with this service.
+    pub(super) const fn by(device: &DeviceAttributes, service: QueuePairType) -> Self {
+        Self {
+            operations: device.services.operations(service),
+            read_pieces_max: device.read_pieces_max,
+            message_bytes_max: device.message_bytes_max,
+        }
+    }
+}
 
 /// Content of the posting locks. It has no fields, because these locks only prevent threads from
 /// posting at the same time.
@@ -120,11 +141,11 @@ impl QueuePair {
         }
     }
 
+    /// Checks that the queue pair can carry out the send. For the operation, this costs one test of
+    /// a bit.
     fn check_send(&self, request: &SendRequest<'_>) -> Result<(), Error> {
-        if !is_carried(self.service, &request.opcode) {
-            let what =
-                format!("{:?} is not possible on {:?} queue pairs", request.opcode, self.service);
-            return Err(Error::Invalid(what));
+        if !self.carried.operations.contains(request.opcode.operation()) {
+            return Err(self.not_carried(&request.opcode));
         }
         if self.service == QueuePairType::Datagram && request.to.is_none() {
             return Err(Error::Invalid("a datagram needs an address handle".into()));
@@ -132,13 +153,28 @@ impl QueuePair {
         if let Some(bytes) = request.inline {
             return self.check_inline(&request.opcode, bytes.len());
         }
-        check_pieces(request.pieces, self.limits.send_pieces)?;
+        let carried = &self.carried;
+        let is_read = matches!(request.opcode, SendOpcode::Read { .. });
+        let read_pieces_max = if is_read { carried.read_pieces_max } else { u32::MAX };
+        let pieces_max = self.limits.send_pieces.min(read_pieces_max);
+        check_list(request.pieces, pieces_max, carried.message_bytes_max)?;
         let is_atomic =
             matches!(request.opcode, SendOpcode::FetchAdd { .. } | SendOpcode::CompareSwap { .. });
         if is_atomic && bytes_of(request.pieces) != 8 {
             return Err(Error::Invalid("the result of an atomic has 8 bytes".into()));
         }
         Ok(())
+    }
+
+    /// Returns the error for an operation that the device does not carry on this queue pair.
+    #[cold]
+    fn not_carried(&self, opcode: &SendOpcode) -> Error {
+        let device = self.provider().attributes();
+        let (operation, service) = (opcode.operation(), self.service);
+        let (name, transport) = (&device.name, device.transport());
+        Error::Invalid(format!(
+            "{operation}: not possible on {service:?} queue pairs of {name}, a device with the transport {transport}"
+        ))
     }
 
     fn check_inline(&self, opcode: &SendOpcode, length: usize) -> Result<(), Error> {
@@ -244,28 +280,21 @@ impl fmt::Debug for ReceivePosting<'_> {
     }
 }
 
-/// Returns whether a service supports an operation (IBA volume 1, table 36).
-const fn is_carried(service: QueuePairType, opcode: &SendOpcode) -> bool {
-    match service {
-        QueuePairType::Reliable => true,
-        QueuePairType::Unreliable => !matches!(
-            opcode,
-            SendOpcode::Read { .. } | SendOpcode::FetchAdd { .. } | SendOpcode::CompareSwap { .. }
-        ),
-        QueuePairType::Datagram => matches!(opcode, SendOpcode::Send { .. }),
-    }
+/// Checks the scatter/gather entries of a receive: there are at most `max`, and their total length
+/// is at most the maximum length of a message of any device.
+pub(crate) fn check_pieces(pieces: &[ScatterGather], max: u32) -> Result<(), Error> {
+    check_list(pieces, max, work::OPERATION_BYTES_MAX)
 }
 
 /// Checks that there are at most `max` scatter/gather entries, and that their total length is at
-/// most the maximum length of a message.
-pub(crate) fn check_pieces(pieces: &[ScatterGather], max: u32) -> Result<(), Error> {
+/// most `bytes_max` bytes.
+fn check_list(pieces: &[ScatterGather], max: u32, bytes_max: u32) -> Result<(), Error> {
     if pieces.len() > max as usize {
         return Err(Error::Invalid(format!("{} pieces: there is room for {max}", pieces.len())));
     }
     let bytes = bytes_of(pieces);
-    if bytes > u64::from(work::OPERATION_BYTES_MAX) {
-        let max = work::OPERATION_BYTES_MAX;
-        return Err(Error::Invalid(format!("{bytes} bytes: a message has at most {max}")));
+    if bytes > u64::from(bytes_max) {
+        return Err(Error::Invalid(format!("{bytes} bytes: a message has at most {bytes_max}")));
     }
     Ok(())
 }

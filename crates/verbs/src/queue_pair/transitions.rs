@@ -1,9 +1,10 @@
-//! State transitions with their required and optional attributes (IBA volume 1, table 93 and
-//! following).
+//! State transitions with their required and optional attributes. There is one table for each
+//! transport.
 
 use super::modify::AttributeMask as Mask;
 use crate::attributes::QueuePairState as State;
-use crate::attributes::QueuePairType as Service;
+use crate::services::QueuePairType as Service;
+use crate::transport::Transport;
 
 /// The attributes that a transition requires, and those that it also allows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -13,7 +14,38 @@ pub(super) struct Attributes {
 }
 
 /// Returns the attributes of a transition. Returns `None` if the transition does not exist.
-pub(super) fn attributes(service: Service, from: State, to: State) -> Option<Attributes> {
+pub(super) fn attributes(
+    transport: Transport,
+    service: Service,
+    from: State,
+    to: State,
+) -> Option<Attributes> {
+    match transport {
+        Transport::InfiniBand => of_infiniband(service, from, to),
+        Transport::Iwarp => of_iwarp(from, to),
+    }
+}
+
+/// Returns the attributes of a transition of iWARP, as in the kernel's software adapter.
+///
+/// No transition requires an attribute, because the connection manager negotiates with the peer
+/// everything that InfiniBand has in attributes. In INIT, the partition key index and the port are
+/// allowed too, because programs that know InfiniBand only set them. iWARP has no SQD and no SQE.
+fn of_iwarp(from: State, to: State) -> Option<Attributes> {
+    let optional = match (from, to) {
+        (_, State::Reset | State::Error) => Mask::NONE,
+        (State::Reset | State::Init, State::Init) => {
+            Mask::ACCESS | Mask::PARTITION_KEY | Mask::PORT
+        }
+        (State::Init, State::ReadyToReceive)
+        | (State::ReadyToReceive | State::ReadyToSend, State::ReadyToSend) => Mask::ACCESS,
+        _ => return None,
+    };
+    Some(Attributes { required: Mask::NONE, optional })
+}
+
+/// Returns the attributes of a transition of InfiniBand (IBA volume 1, table 93 and following).
+fn of_infiniband(service: Service, from: State, to: State) -> Option<Attributes> {
     let of = |required, optional| Some(Attributes { required, optional });
     match (from, to) {
         (_, State::Reset | State::Error) => of(Mask::NONE, Mask::NONE),
@@ -102,5 +134,50 @@ fn of_drained(service: Service) -> Mask {
         }
         Service::Unreliable => connected,
         Service::Datagram => Mask::PARTITION_KEY | Mask::QUEUE_KEY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transitions_of_iwarp_need_nothing_and_rtr_and_rts_take_access_flags_at_most() {
+        for from in State::ALL {
+            for to in State::ALL {
+                let Some(found) = attributes(Transport::Iwarp, Service::Reliable, from, to) else {
+                    continue;
+                };
+                assert_eq!(found.required, Mask::NONE, "{from:?} {to:?}");
+                if matches!(to, State::ReadyToReceive | State::ReadyToSend) {
+                    assert_eq!(found.optional, Mask::ACCESS, "{from:?} {to:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn iwarp_has_the_transitions_of_infiniband_except_those_from_and_to_sqd_and_sqe() {
+        let is_missing = |state| matches!(state, State::SendQueueDrained | State::SendQueueError);
+        for from in State::ALL {
+            for to in State::ALL {
+                let exists =
+                    |transport| attributes(transport, Service::Reliable, from, to).is_some();
+                let is_end = matches!(to, State::Reset | State::Error);
+                let expected = exists(Transport::InfiniBand)
+                    && (is_end || !is_missing(from) && !is_missing(to));
+                assert_eq!(exists(Transport::Iwarp), expected, "{from:?} {to:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn reliable_connections_of_infiniband_need_the_path_and_the_numbers_of_the_peer() {
+        let required = |from, to| {
+            attributes(Transport::InfiniBand, Service::Reliable, from, to).map(|it| it.required.0)
+        };
+        assert_eq!(required(State::Reset, State::Init), Some(0x38));
+        assert_eq!(required(State::Init, State::ReadyToReceive), Some(0x12_9180));
+        assert_eq!(required(State::ReadyToReceive, State::ReadyToSend), Some(0x1_2e00));
     }
 }

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use mem::{AccessError, MemoryAccess, MemoryTable, Rights, TableLimits, Target};
 use semantics::SharedReceives;
 use verbs::{
-    DeviceAttributes, Ending, Error, Gid, GidEntry, PortAttributes, PortState, Provider, QueuePair,
-    QueuePairType, Registry, ScatterGather, SendOpcode, Strictness, TakenSend, Wire,
+    DeviceAttributes, Ending, Error, Gid, GidEntry, GidKind, OnDemandPaging, PortAttributes,
+    PortState, Provider, QueuePair, QueuePairType, Registry, ScatterGather, SendOpcode, Services,
+    Strictness, TakenSend, Transport, Vendor, Wire,
 };
 use wire_edge::RemoteKey;
 use work::{AccessFault, Completion, CompletionKind, OperationError, Owner, Push};
@@ -70,13 +71,33 @@ impl Loopback {
         Self::with(|_| ())
     }
 
+    /// Creates a device like one of iWARP: reliable connections only, without immediates and
+    /// atomics, and one scatter/gather entry in a read. The connection manager alone connects, so
+    /// that tests connect its queue pairs by [`Loopback::meet`].
+    pub(crate) fn iwarp() -> Arc<Self> {
+        Self::with(|attributes| {
+            attributes.name = "loopiwarp0".into();
+            attributes.services = Services::of(Transport::Iwarp);
+            attributes.on_demand_paging = OnDemandPaging::Unsupported;
+            attributes.message_bytes_max = 2048;
+            attributes.read_pieces_max = 1;
+            attributes.address_handles_max = 0;
+            attributes.groups_max = 0;
+        })
+    }
+
     pub(crate) fn with(change: impl FnOnce(&mut DeviceAttributes)) -> Arc<Self> {
         let mut attributes = DeviceAttributes {
             name: "loop0".into(),
             node_guid: [1; 8],
+            vendor: Vendor::NONE,
+            services: Services::of(Transport::InfiniBand),
+            on_demand_paging: OnDemandPaging::Supported,
+            message_bytes_max: work::OPERATION_BYTES_MAX,
             queue_pairs_max: 64,
             work_requests_max: 16384,
             pieces_max: 32,
+            read_pieces_max: 32,
             inline_max: 256,
             completion_queues_max: 64,
             completions_max: 1 << 20,
@@ -123,6 +144,16 @@ impl Loopback {
         let fired = std::mem::take(&mut engine.fired);
         drop(engine);
         self.registry.on_completions(&fired);
+    }
+
+    /// Connects two queue pairs in INIT, as a connection manager does.
+    pub(crate) fn meet(&self, one: &QueuePair, other: &QueuePair) {
+        self.inside(|_, engine| {
+            for (own, peer) in [(one.number(), other.number()), (other.number(), one.number())] {
+                let end = engine.ends.get_mut(&own).expect("an end");
+                (end.peer, end.is_connected) = (Some(peer), true);
+            }
+        });
     }
 
     /// Raises the events for completions that were added while `reports_late` was set.
@@ -222,7 +253,11 @@ impl Provider for Loopback {
     }
 
     fn gids(&self) -> Vec<GidEntry> {
-        vec![GidEntry { gid: own_gid(), index: 0, interface: 1 }]
+        let (gid, kind) = match self.attributes.transport() {
+            Transport::InfiniBand => (own_gid(), GidKind::RoceV2),
+            Transport::Iwarp => (Gid::of_station([2, 0, 0, 0, 0, 1]), GidKind::Station),
+        };
+        vec![GidEntry { gid, kind, index: 0, interface: 1 }]
     }
 
     fn memory(&self) -> Result<Arc<MemoryTable>, Error> {

@@ -14,6 +14,7 @@ mod shared;
 mod states;
 mod strict;
 mod times;
+mod transports;
 
 use std::sync::Arc;
 

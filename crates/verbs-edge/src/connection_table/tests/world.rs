@@ -14,9 +14,10 @@ use mem::{MemoryTable, Payload, TableLimits};
 use semantics::{SharedReceives, StatusTable};
 use verbs::{
     AddressVectorAttributes, AttributeMask, CompletionQueue, Device, DeviceAttributes, Error, Gid,
-    GidEntry, Modification, PortAttributes, PortState, Provider, QueuePair, QueuePairAttributes,
-    QueuePairInit, QueuePairLimits, QueuePairState, QueuePairType, ReceiveRequest, Registry,
-    SendFlags, SendOpcode, SendRequest, Strictness, Wire, WorkCompletion,
+    GidEntry, GidKind, Modification, OnDemandPaging, PortAttributes, PortState, Provider,
+    QueuePair, QueuePairAttributes, QueuePairInit, QueuePairLimits, QueuePairState, QueuePairType,
+    ReceiveRequest, Registry, SendFlags, SendOpcode, SendRequest, Services, Strictness, Transport,
+    Vendor, Wire, WorkCompletion,
 };
 use wire_edge::PeerAddr;
 
@@ -336,7 +337,7 @@ impl Provider for Still {
     }
 
     fn gids(&self) -> Vec<GidEntry> {
-        vec![GidEntry { gid: place(SMALLER).gid, index: 0, interface: 1 }]
+        vec![GidEntry { gid: place(SMALLER).gid, kind: GidKind::RoceV2, index: 0, interface: 1 }]
     }
 
     fn memory(&self) -> Result<Arc<MemoryTable>, Error> {
@@ -402,9 +403,14 @@ fn attributes() -> DeviceAttributes {
     DeviceAttributes {
         name: "still0".into(),
         node_guid: [1; 8],
+        vendor: Vendor::NONE,
+        services: Services::of(Transport::InfiniBand),
+        on_demand_paging: OnDemandPaging::Supported,
+        message_bytes_max: 1 << 20,
         queue_pairs_max: 1,
         work_requests_max: 64,
         pieces_max: 4,
+        read_pieces_max: 4,
         inline_max: 64,
         completion_queues_max: 4,
         completions_max: 64,
