@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::ptr;
 
 use verbs::{
-    AddressVector, Error, QueuePairType, ScatterGather, SendFlags, SendOpcode, SendRequest,
+    AddressVector, DeviceAttributes, Error, QueuePairType, ScatterGather, SendFlags, SendOpcode,
+    SendRequest,
 };
 use work::PIECES_MAX;
 
@@ -49,20 +50,25 @@ struct Request {
     window: *mut ibv_mw,
 }
 
-/// Returns the operations that queue pairs of a type support, as bits of
-/// `ibv_qp_create_send_ops_flags`.
-pub(crate) const fn operations(service: QueuePairType) -> u64 {
-    match service {
-        QueuePairType::Reliable => 0x3ff,
-        // All operations except reads and atomics.
-        QueuePairType::Unreliable => 0x3ff & !(1 << 4 | 1 << 5 | 1 << 6),
-        // Sends with an immediate and sends without one.
-        QueuePairType::Datagram => 1 << 2 | 1 << 3,
+/// Checks the operations that a program wants to build work requests for, as bits of
+/// `ibv_qp_create_send_ops_flags`: the device must carry all of them on queue pairs of this type.
+pub(crate) fn check_operations(
+    device: &DeviceAttributes,
+    service: QueuePairType,
+    wanted: u64,
+) -> Result<(), Error> {
+    let lacking = wanted & !device.services.operations(service).bits();
+    if lacking == 0 {
+        return Ok(());
     }
+    let (name, transport) = (&device.name, device.transport());
+    Err(Error::NotSupported(format!(
+        "send operations {lacking:#x} on {service:?} queue pairs of {name}, a device with the transport {transport}"
+    )))
 }
 
 /// Returns the C structure of a queue pair, with functions for the operations that the program
-/// asked for.
+/// asked for. The device carries these operations ([`check_operations`]).
 pub(crate) fn structure(base: ibv_qp, operations: u64) -> ibv_qp_ex {
     let has = |bit: u32| operations & 1 << bit != 0;
     let any = operations != 0;
@@ -353,5 +359,55 @@ unsafe extern "C" fn wr_set_inline_data_list(
             }
             Ok(())
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs::{Operations, Services, Transport};
+    use verbs_edge::Settings;
+
+    use super::*;
+
+    fn device(transport: Transport) -> DeviceAttributes {
+        let devices = verbs_edge::devices(&Settings::default()).expect("devices");
+        let edge = devices.first().expect("a device").device.attributes().clone();
+        DeviceAttributes { services: Services::of(transport), ..edge }
+    }
+
+    /// Returns the operations that a program may ask for, one by one.
+    fn possible(transport: Transport, service: QueuePairType) -> u64 {
+        let device = device(transport);
+        let is_possible = |bit: &u64| match check_operations(&device, service, *bit) {
+            Ok(()) => true,
+            Err(Error::NotSupported(_)) => false,
+            Err(other) => panic!("{other}"),
+        };
+        (0..64).map(|bit| 1 << bit).filter(is_possible).sum()
+    }
+
+    #[test]
+    fn a_program_may_ask_for_the_operations_that_the_device_carries() {
+        let of = |transport| QueuePairType::ALL.map(|service| possible(transport, service));
+        assert_eq!(of(Transport::InfiniBand), [0x3ff, 0x3ff & !0x70, 0xc]);
+        assert_eq!(of(Transport::Iwarp), [0x395, 0, 0]);
+        let device = device(Transport::Iwarp);
+        let wanted = Operations::ALL.bits();
+        assert!(check_operations(&device, QueuePairType::Reliable, wanted).is_err());
+        assert!(check_operations(&device, QueuePairType::Datagram, 0).is_ok());
+    }
+
+    #[test]
+    fn the_structure_lacks_the_functions_that_iwarp_does_not_carry() {
+        let carried = Services::of(Transport::Iwarp).operations(QueuePairType::Reliable);
+        // SAFETY: pointers may be null, and numbers may be 0. The mutex and the condition variable
+        // are not used.
+        let base = unsafe { std::mem::zeroed::<ibv_qp>() };
+        let c = structure(base, carried.bits());
+        assert!(c.wr_rdma_write_imm.is_none() && c.wr_send_imm.is_none());
+        assert!(c.wr_atomic_cmp_swp.is_none() && c.wr_atomic_fetch_add.is_none());
+        assert!(c.wr_rdma_write.is_some() && c.wr_rdma_read.is_some() && c.wr_send.is_some());
+        assert!(c.wr_send_inv.is_some() && c.wr_local_inv.is_some() && c.wr_bind_mw.is_some());
+        assert!(c.wr_start.is_some() && c.wr_complete.is_some() && c.wr_set_sge.is_some());
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rdma_cm::ManagedDevice;
-use verbs::{Error, PortCounters, sysfs};
+use verbs::{Error, PortCounters, Transport, sysfs};
 use verbs_edge::{LogLevel, Settings};
 
 use crate::failure::{code, invalid, number, pointer, say, silent};
@@ -326,11 +326,12 @@ fn report(error: &Error) {
 
 fn make(index: usize, managed: ManagedDevice) -> *mut Device {
     let name = managed.device.name().to_owned();
+    let transport = managed.device.attributes().transport();
     let descriptor = sysfs::descriptor_name(index);
     let c = ibv_device {
         ops: [ptr::null(); 2],
-        node_type: NODE_CHANNEL_ADAPTER,
-        transport_type: TRANSPORT_INFINIBAND,
+        node_type: transport.node_type().number().into(),
+        transport_type: transport_number(transport),
         name: text(&name),
         dev_name: text(&descriptor),
         dev_path: text(&format!("{}/{descriptor}", sysfs::DESCRIPTORS)),
@@ -349,9 +350,23 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     room
 }
 
-/// Value of `IBV_NODE_CA`.
-const NODE_CHANNEL_ADAPTER: c_int = 1;
+/// Returns the value of a transport in `ibv_transport_type`. With `IBV_TRANSPORT_IB`, programs
+/// connect queue pairs themselves and may use datagrams. With `IBV_TRANSPORT_IWARP`, they connect
+/// queue pairs by `librdmacm`.
+const fn transport_number(transport: Transport) -> c_int {
+    match transport {
+        Transport::InfiniBand => 0,
+        Transport::Iwarp => 1,
+    }
+}
 
-/// Value of `IBV_TRANSPORT_IB`. With this transport, programs connect queue pairs themselves and
-/// may use datagrams.
-const TRANSPORT_INFINIBAND: c_int = 0;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transports_have_the_numbers_of_the_headers() {
+        assert_eq!(Transport::ALL.map(transport_number), [0, 1]);
+        assert_eq!(Transport::ALL.map(|it| it.node_type().number()), [1, 4]);
+    }
+}

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use verbs::{
-    AccessFlags, Error, MemoryRegion, MemoryWindow, ProtectionDomain, Reregistration, WindowType,
-    first_address,
+    AccessFlags, Context, Error, MemoryRegion, MemoryWindow, OnDemandPaging, ProtectionDomain,
+    Reregistration, WindowType, first_address,
 };
 
 use crate::device::of;
@@ -251,12 +251,9 @@ pub(crate) unsafe fn register(
     access: AccessFlags,
 ) -> Result<*mut ibv_mr, Error> {
     // SAFETY: the caller meets the requirements of this function.
-    let region = unsafe { domain(pd) }?.protects.register(
-        addr.addr(),
-        length as u64,
-        start,
-        plain(access),
-    )?;
+    let protects = &unsafe { domain(pd) }?.protects;
+    let access = plain(access, paging(protects.context()));
+    let region = protects.register(addr.addr(), length as u64, start, access)?;
     let key = region.key();
     // SAFETY: the caller meets the requirements of this function.
     let context = unsafe { (*pd).context };
@@ -264,10 +261,18 @@ pub(crate) unsafe fn register(
     Ok(shell::Region::make(c, Region { region, device_memory: AtomicPtr::default() }))
 }
 
-/// Returns the flags without `IBV_ACCESS_ON_DEMAND`. The library pins no memory, so every region
-/// supports paging on demand.
-const fn plain(access: AccessFlags) -> AccessFlags {
-    AccessFlags(access.0 & !AccessFlags::ON_DEMAND.0)
+/// Returns the flags without `IBV_ACCESS_ON_DEMAND` if the device supports on-demand paging. The
+/// library pins no memory, so that on such a device every region supports it. On other devices, the
+/// flag stays, and the registration fails.
+const fn plain(access: AccessFlags, paging: OnDemandPaging) -> AccessFlags {
+    match paging {
+        OnDemandPaging::Supported => AccessFlags(access.0 & !AccessFlags::ON_DEMAND.0),
+        OnDemandPaging::Unsupported => access,
+    }
+}
+
+fn paging(context: &Context) -> OnDemandPaging {
+    context.device().attributes().on_demand_paging
 }
 
 /// Implements `ibv_rereg_mr`. If this fails, returns -1 and leaves the region unchanged.
@@ -302,7 +307,9 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
         let change = Reregistration {
             domain,
             range: has(REREGISTER_RANGE).then_some((addr.addr(), length as u64)),
-            access: has(REREGISTER_ACCESS).then_some(plain(AccessFlags(access.cast_unsigned()))),
+            access: has(REREGISTER_ACCESS).then(|| {
+                plain(AccessFlags(access.cast_unsigned()), paging(region.domain().context()))
+            }),
         };
         region.reregister(&change)?;
         // SAFETY: the structure belongs to the program, which must not access it during this call.
@@ -329,7 +336,10 @@ pub(crate) unsafe extern "C" fn advise_mr(
 ) -> c_int {
     code("ibv_advise_mr", || {
         // SAFETY: the caller meets the requirements of this function.
-        unsafe { domain(pd) }?;
+        let protects = &unsafe { domain(pd) }?.protects;
+        if paging(protects.context()) == OnDemandPaging::Unsupported {
+            return unsupported("advice about memory on a device without on-demand paging");
+        }
         if !(0..=ADVICE_MAX).contains(&advice) {
             return unsupported("such advice");
         }
@@ -411,3 +421,15 @@ const ADVICE_MAX: c_int = 2;
 
 /// Combines `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS` and `..._PD_CONTEXT`.
 const PARENT_KNOWN: u32 = 1 | 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_devices_without_on_demand_paging_see_the_flag_that_asks_for_it() {
+        let asked = AccessFlags::LOCAL_WRITE.union(AccessFlags::ON_DEMAND);
+        assert_eq!(plain(asked, OnDemandPaging::Supported), AccessFlags::LOCAL_WRITE);
+        assert_eq!(plain(asked, OnDemandPaging::Unsupported), asked);
+    }
+}

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use verbs::{
-    AttributeMask, Error, Modification, QueuePair, QueuePairAttributes, QueuePairInit,
-    QueuePairLimits, QueuePairState, QueuePairType,
+    AttributeMask, DeviceAttributes, Error, Modification, QueuePair, QueuePairAttributes,
+    QueuePairInit, QueuePairLimits, QueuePairState, QueuePairType,
 };
 
 use crate::address::{of_c, to_c};
@@ -57,7 +57,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 ) -> *mut ibv_qp {
     pointer("ibv_create_qp_ex", || {
         // SAFETY: the caller meets the requirements of this function.
-        unsafe { crate::device::of(context) }?;
+        let device = unsafe { crate::device::of(context) }?.device().attributes();
         // SAFETY: the caller meets the requirements of this function.
         let Some(init) = (unsafe { init.as_mut() }) else {
             return invalid("the attributes are null");
@@ -72,8 +72,8 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
             return unsupported("such flags of a queue pair");
         }
         let plain = init.plain();
-        let operations =
-            (init.comp_mask & INIT_SEND_OPERATIONS != 0).then_some(init.send_ops_flags);
+        let is_built = init.comp_mask & INIT_SEND_OPERATIONS != 0;
+        let operations = is_built.then_some((device, init.send_ops_flags));
         // SAFETY: the caller meets the requirements of this function.
         let made = unsafe { create(init.pd, &plain, operations) }?;
         // SAFETY: created just above.
@@ -205,10 +205,17 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     })
 }
 
+/// Creates a queue pair.
+///
+/// If the program builds work requests with `ibv_wr_start`, `operations` has the operations that it
+/// wants for this (bits of `ibv_qp_create_send_ops_flags`), and the attributes of the device.
+///
+/// # Safety
+/// The arguments must meet the requirements of the manual page of `ibv_create_qp`.
 unsafe fn create(
     pd: *mut ibv_pd,
     init: &ibv_qp_init_attr,
-    operations: Option<u64>,
+    operations: Option<(&DeviceAttributes, u64)>,
 ) -> Result<*mut ibv_qp, Error> {
     let service = match init.qp_type {
         TYPE_RELIABLE => QueuePairType::Reliable,
@@ -216,8 +223,8 @@ unsafe fn create(
         TYPE_DATAGRAM => QueuePairType::Datagram,
         _ => return unsupported("queue pair types other than RC, UC and UD"),
     };
-    if operations.is_some_and(|wanted| wanted & !builder::operations(service) != 0) {
-        return unsupported("send operations of this kind on this type of queue pair");
+    if let Some((device, wanted)) = operations {
+        builder::check_operations(device, service, wanted)?;
     }
     // SAFETY: the caller meets the requirements of this function.
     let wanted = unsafe { init_of(service, init) }?;
@@ -241,7 +248,7 @@ unsafe fn create(
         cond: libc::PTHREAD_COND_INITIALIZER,
         events_completed: 0,
     };
-    let c = builder::structure(base, operations.unwrap_or_default());
+    let c = builder::structure(base, operations.map_or(0, |(_, wanted)| wanted));
     let made = shell::Pair::make(c, Pair { pair: Arc::clone(&pair), builder }).cast::<ibv_qp>();
     pair.user.store(made.expose_provenance(), Ordering::Release);
     Ok(made)

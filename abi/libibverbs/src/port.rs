@@ -3,7 +3,10 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use verbs::{DeviceAttributes, Error, GidEntry, PortAttributes, PortState, sysfs};
+use verbs::{
+    DeviceAttributes, Error, GidEntry, GidKind, OnDemandPaging, Operation, Operations,
+    PortAttributes, PortState, QueuePairType, Transport, sysfs,
+};
 
 use crate::clock;
 use crate::device::{of, text};
@@ -48,18 +51,14 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         if size < size_of::<ibv_device_attr>() {
             return invalid("the buffer for the attributes is too small");
         }
+        let device = context.device().attributes();
         let attributes = ibv_device_attr_ex {
-            orig_attr: device_attributes(context.device().attributes()),
+            orig_attr: device_attributes(device),
             comp_mask: 0,
-            odp_caps: ibv_odp_caps {
-                general_caps: ON_DEMAND,
-                rc_odp_caps: ON_DEMAND_RELIABLE,
-                uc_odp_caps: ON_DEMAND_UNRELIABLE,
-                ud_odp_caps: ON_DEMAND_DATAGRAM,
-            },
+            odp_caps: on_demand_paging(device),
             completion_timestamp_mask: u64::MAX,
             hca_core_clock: clock::KILOHERTZ,
-            device_cap_flags_ex: u64::from(CAPABILITIES),
+            device_cap_flags_ex: u64::from(capabilities(device)),
             tso_caps: [0; 2],
             rss_caps: ibv_rss_caps {
                 supported_qpts: 0,
@@ -132,7 +131,8 @@ pub(crate) unsafe extern "C" fn query_port(
 ) -> c_int {
     code("ibv_query_port", || {
         // SAFETY: the caller meets the requirements of this function.
-        let attributes = port_attributes(&unsafe { of(context) }?.query_port(port)?);
+        let context = unsafe { of(context) }?;
+        let attributes = port_attributes(context.device().attributes(), &context.query_port(port)?);
         // SAFETY: the caller meets the requirements of this function.
         unsafe { write(into, &attributes, size) }
     })
@@ -238,7 +238,8 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_table(
     if failure == 0 { count.cast_signed() } else { -(failure as isize) }
 }
 
-/// Implements `ibv_query_gid_type`, which tools use. Returns 1, which stands for `RoCE` version 2.
+/// Implements `ibv_query_gid_type`, which tools use. Returns 1 for `RoCE` version 2, and 0 for all
+/// other kinds. These are the numbers of the two texts that the kernel shows for a GID.
 ///
 /// # Safety
 /// The requirements are those of [`ibv_query_gid`].
@@ -251,9 +252,10 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
 ) -> c_int {
     number("ibv_query_gid_type", || {
         // SAFETY: the caller meets the requirements of this function.
-        unsafe { gid(context, u32::from(port), index) }?;
+        let entry = unsafe { gid(context, u32::from(port), index) }?;
+        let kind = c_int::from(entry.kind == GidKind::RoceV2);
         // SAFETY: the caller meets the requirements of this function.
-        unsafe { write(into, &1, size_of::<c_int>()) }.map(|()| 0)
+        unsafe { write(into, &kind, size_of::<c_int>()) }.map(|()| 0)
     })
 }
 
@@ -305,7 +307,10 @@ fn c_entry(entry: &GidEntry) -> ibv_gid_entry {
         gid: entry.gid.0,
         gid_index: entry.index,
         port_num: 1,
-        gid_type: GID_TYPE_ROCE_2,
+        gid_type: match entry.kind {
+            GidKind::Station => GID_TYPE_IB,
+            GidKind::RoceV2 => GID_TYPE_ROCE_2,
+        },
         ndev_ifindex: entry.interface,
     }
 }
@@ -335,20 +340,22 @@ fn device_attributes(device: &DeviceAttributes) -> ibv_device_attr {
     let int = |number: u32| c_int::try_from(number).unwrap_or(c_int::MAX);
     let depth = c_int::from(device.read_depth_max);
     let groups = int(device.groups_max);
+    let members = if groups > 0 { int(device.queue_pairs_max) } else { 0 };
+    let is_infiniband = device.transport() == Transport::InfiniBand;
     ibv_device_attr {
         fw_ver: text(sysfs::FIRMWARE),
         node_guid: device.node_guid,
         sys_image_guid: device.node_guid,
         max_mr_size: device.region_bytes_max,
         page_size_cap: 0xffff_f000,
-        vendor_id: VENDOR,
-        vendor_part_id: 0,
+        vendor_id: device.vendor.id,
+        vendor_part_id: device.vendor.part,
         hw_ver: 0,
         max_qp: int(device.queue_pairs_max),
         max_qp_wr: int(device.work_requests_max),
-        device_cap_flags: CAPABILITIES,
+        device_cap_flags: capabilities(device),
         max_sge: int(device.pieces_max),
-        max_sge_rd: int(device.pieces_max),
+        max_sge_rd: int(device.read_pieces_max),
         max_cq: int(device.completion_queues_max),
         max_cqe: int(device.completions_max),
         max_mr: int(device.regions_max),
@@ -358,28 +365,78 @@ fn device_attributes(device: &DeviceAttributes) -> ibv_device_attr {
         max_res_rd_atom: depth.saturating_mul(int(device.queue_pairs_max)),
         max_qp_init_rd_atom: depth,
         max_ee_init_rd_atom: 0,
-        atomic_cap: ATOMIC_AMONG_DEVICE,
+        atomic_cap: atomic_capability(device),
         max_ee: 0,
         max_rdd: 0,
         max_mw: int(device.windows_max),
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
         max_mcast_grp: groups,
-        max_mcast_qp_attach: int(device.queue_pairs_max),
-        max_total_mcast_qp_attach: groups.saturating_mul(int(device.queue_pairs_max)),
+        max_mcast_qp_attach: members,
+        max_total_mcast_qp_attach: groups.saturating_mul(members),
         max_ah: int(device.address_handles_max),
         max_fmr: 0,
         max_map_per_fmr: 0,
         max_srq: int(device.shared_queues_max),
         max_srq_wr: int(device.shared_receives_max),
         max_srq_sge: int(device.pieces_max),
-        max_pkeys: 1,
-        local_ca_ack_delay: 15,
+        max_pkeys: device.transport().partition_keys(),
+        local_ca_ack_delay: if is_infiniband { ACKNOWLEDGEMENT_DELAY } else { 0 },
         phys_port_cnt: 1,
     }
 }
 
-fn port_attributes(port: &PortAttributes) -> ibv_port_attr {
+/// Returns the bits of `ibv_device_cap_flags` of a device.
+fn capabilities(device: &DeviceAttributes) -> u32 {
+    let operations = device.services.all_operations();
+    let invalidates = Operations::of(&[Operation::LocalInvalidate, Operation::SendInvalidate]);
+    let is_infiniband = device.transport() == Transport::InfiniBand;
+    let all = [
+        (CURRENT_STATE | NOT_READY_NAK, is_infiniband),
+        (PORT_ACTIVE_EVENT | SYSTEM_GUID, true),
+        (WINDOW | WINDOW_TYPE_2B, operations.contains(Operation::BindWindow)),
+        (MEMORY_EXTENSIONS, operations.contains_all(invalidates)),
+    ];
+    all.into_iter().filter(|(_, has)| *has).fold(0, |bits, (more, _)| bits | more)
+}
+
+/// Returns the value of `ibv_atomic_cap` of a device: `IBV_ATOMIC_HCA` or `IBV_ATOMIC_NONE`.
+/// Atomics are atomic only with respect to other operations of this device.
+fn atomic_capability(device: &DeviceAttributes) -> c_int {
+    c_int::from(device.services.all_operations().contains_all(Operations::ATOMICS))
+}
+
+/// Returns the operations of each service that support on-demand paging. If the device supports
+/// it, these are all operations that the service carries.
+fn on_demand_paging(device: &DeviceAttributes) -> ibv_odp_caps {
+    let of = |service| match device.on_demand_paging {
+        OnDemandPaging::Supported => on_demand_operations(device, service),
+        OnDemandPaging::Unsupported => 0,
+    };
+    ibv_odp_caps {
+        general_caps: u64::from(device.on_demand_paging == OnDemandPaging::Supported),
+        rc_odp_caps: of(QueuePairType::Reliable),
+        uc_odp_caps: of(QueuePairType::Unreliable),
+        ud_odp_caps: of(QueuePairType::Datagram),
+    }
+}
+
+/// Returns the operations of a service as bits of `ibv_odp_transport_cap_bits`: sends, receives,
+/// writes, reads, atomics and shared receives. The last bit is for connections only.
+fn on_demand_operations(device: &DeviceAttributes, service: QueuePairType) -> u32 {
+    let operations = device.services.operations(service);
+    let is_connection = service != QueuePairType::Datagram;
+    let all = [
+        (1 << 0 | 1 << 1, operations.contains(Operation::Send)),
+        (1 << 2, operations.contains(Operation::Write)),
+        (1 << 3, operations.contains(Operation::Read)),
+        (1 << 4, operations.contains_all(Operations::ATOMICS)),
+        (1 << 5, !operations.is_empty() && is_connection && device.shared_queues_max > 0),
+    ];
+    all.into_iter().filter(|(_, has)| *has).fold(0, |bits, (more, _)| bits | more)
+}
+
+fn port_attributes(device: &DeviceAttributes, port: &PortAttributes) -> ibv_port_attr {
     let is_up = port.state == PortState::Active;
     let (active_width, active_speed) = width_and_speed(port.rate.unwrap_or(sysfs::RATE_UNKNOWN));
     ibv_port_attr {
@@ -387,9 +444,9 @@ fn port_attributes(port: &PortAttributes) -> ibv_port_attr {
         max_mtu: mtu_code(4096),
         active_mtu: mtu_code(port.active_mtu),
         gid_tbl_len: c_int::try_from(port.gids).unwrap_or(c_int::MAX),
-        port_cap_flags: PORT_CAPABILITIES,
-        max_msg_sz: MESSAGE_BYTES_MAX,
-        pkey_tbl_len: 1,
+        port_cap_flags: device.transport().port_capabilities(),
+        max_msg_sz: device.message_bytes_max,
+        pkey_tbl_len: device.transport().partition_keys(),
         max_vl_num: 1,
         active_width,
         active_speed,
@@ -437,31 +494,25 @@ pub(crate) fn mtu_bytes(code: c_int) -> Option<u32> {
     (1..=5).contains(&code).then(|| 128 << code)
 }
 
-/// A vendor number that no vendor has. Other software devices also report this number.
-const VENDOR: u32 = 0x00ff_ffff;
-
-/// Combines `IBV_DEVICE_CURR_QP_STATE_MOD`, `..._PORT_ACTIVE_EVENT`, `..._SYS_IMAGE_GUID`,
+/// Values of `IBV_DEVICE_CURR_QP_STATE_MOD`, `..._PORT_ACTIVE_EVENT`, `..._SYS_IMAGE_GUID`,
 /// `..._RC_RNR_NAK_GEN`, `..._MEM_WINDOW`, `..._MEM_MGT_EXTENSIONS` and `..._MEM_WINDOW_TYPE_2B`.
-const CAPABILITIES: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 17 | 1 << 21 | 1 << 24;
+const CURRENT_STATE: u32 = 1 << 7;
+const PORT_ACTIVE_EVENT: u32 = 1 << 10;
+const SYSTEM_GUID: u32 = 1 << 11;
+const NOT_READY_NAK: u32 = 1 << 12;
+const WINDOW: u32 = 1 << 17;
+const MEMORY_EXTENSIONS: u32 = 1 << 21;
+const WINDOW_TYPE_2B: u32 = 1 << 24;
 
-/// `ON_DEMAND` is `IBV_ODP_SUPPORT`. The other values are the operations that support on-demand
-/// paging. Bits 0 to 5 stand for sends, receives, writes, reads, atomics and shared receives.
-const ON_DEMAND: u64 = 1;
-const ON_DEMAND_RELIABLE: u32 = 0x3f;
-const ON_DEMAND_UNRELIABLE: u32 = 0x27;
-const ON_DEMAND_DATAGRAM: u32 = 0x3;
-
-/// Combines `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
-const PORT_CAPABILITIES: u32 = 1 << 16 | 1 << 26;
-
-/// Value of `IBV_ATOMIC_HCA`: atomics are atomic only with respect to other operations of this
-/// device.
-const ATOMIC_AMONG_DEVICE: c_int = 1;
+/// Delay before an acknowledgement that a device of InfiniBand reports, as a timeout code: 4.096 µs
+/// × 2^15.
+const ACKNOWLEDGEMENT_DELAY: u8 = 15;
 
 /// Value of `IBV_LINK_LAYER_ETHERNET`.
 const LINK_ETHERNET: u8 = 2;
 
-/// Value of `IBV_GID_TYPE_ROCE_V2`.
+/// Values of `IBV_GID_TYPE_IB` and `IBV_GID_TYPE_ROCE_V2`.
+const GID_TYPE_IB: u32 = 0;
 const GID_TYPE_ROCE_2: u32 = 2;
 
 /// Value of `IBV_VALUES_MASK_RAW_CLOCK`.
@@ -470,12 +521,97 @@ const VALUES_RAW_CLOCK: u32 = 1;
 /// Size in bytes of `ibv_port_attr` in programs that were compiled before 2019.
 const OLD_PORT_BYTES: usize = 48;
 
-/// Maximum length of a message that posting accepts: 2 GiB, as in InfiniBand (IBA volume 1, 9.7.7).
-const MESSAGE_BYTES_MAX: u32 = work::OPERATION_BYTES_MAX;
-
 #[cfg(test)]
 mod tests {
+    use verbs::{Gid, Services, Vendor};
+    use verbs_edge::Settings;
+
     use super::*;
+
+    /// Returns the attributes of the edge device of this host. The device is not started.
+    fn edge() -> DeviceAttributes {
+        let devices = verbs_edge::devices(&Settings::default()).expect("devices");
+        devices.first().expect("a device").device.attributes().clone()
+    }
+
+    /// Returns the attributes of a device like one of iWARP.
+    fn iwarp() -> DeviceAttributes {
+        DeviceAttributes {
+            vendor: Vendor { id: 0x62_6d74, part: 1 },
+            services: Services::of(Transport::Iwarp),
+            on_demand_paging: OnDemandPaging::Unsupported,
+            message_bytes_max: 1 << 30,
+            read_pieces_max: 1,
+            windows_max: 0,
+            address_handles_max: 0,
+            groups_max: 0,
+            ..edge()
+        }
+    }
+
+    fn port_of(device: &DeviceAttributes) -> ibv_port_attr {
+        let state = PortState::Active;
+        port_attributes(device, &PortAttributes { state, active_mtu: 1024, gids: 1, rate: None })
+    }
+
+    #[test]
+    fn an_edge_device_reports_everything_that_roce_has() {
+        let device = edge();
+        let c = device_attributes(&device);
+        assert_eq!(c.device_cap_flags, 0x0122_1c80);
+        assert_eq!((c.vendor_id, c.vendor_part_id), (0xff_ffff, 0));
+        assert_eq!((c.max_sge, c.max_sge_rd, c.atomic_cap), (32, 32, 1));
+        assert_eq!((c.max_pkeys, c.local_ca_ack_delay), (1, 15));
+        assert_eq!((c.max_mcast_grp, c.max_mcast_qp_attach), (64, c.max_qp));
+        assert_eq!(c.max_total_mcast_qp_attach, 64 * c.max_qp);
+        let port = port_of(&device);
+        assert_eq!((port.port_cap_flags, port.max_msg_sz), (0x0401_0000, 1 << 31));
+        assert_eq!((port.pkey_tbl_len, port.link_layer), (1, 2));
+        let paging = on_demand_paging(&device);
+        assert_eq!(paging.general_caps, 1);
+        let of_services = [paging.rc_odp_caps, paging.uc_odp_caps, paging.ud_odp_caps];
+        assert_eq!(of_services, [0x3f, 0x27, 0x3]);
+    }
+
+    #[test]
+    fn an_iwarp_device_reports_no_atomics_partitions_datagrams_and_receiver_not_ready() {
+        let device = iwarp();
+        let c = device_attributes(&device);
+        let both = WINDOW | WINDOW_TYPE_2B;
+        let few = PORT_ACTIVE_EVENT | SYSTEM_GUID | MEMORY_EXTENSIONS;
+        assert_eq!(c.device_cap_flags, few | both);
+        assert_eq!((c.vendor_id, c.vendor_part_id), (0x62_6d74, 1));
+        assert_eq!((c.max_sge, c.max_sge_rd, c.atomic_cap), (32, 1, 0));
+        assert_eq!((c.max_pkeys, c.local_ca_ack_delay, c.max_ah), (0, 0, 0));
+        assert_eq!(
+            (c.max_mcast_grp, c.max_mcast_qp_attach, c.max_total_mcast_qp_attach),
+            (0, 0, 0)
+        );
+        let port = port_of(&device);
+        assert_eq!((port.port_cap_flags, port.max_msg_sz), (0x0001_0000, 1 << 30));
+        assert_eq!((port.pkey_tbl_len, port.link_layer), (0, 2));
+        let paging = on_demand_paging(&device);
+        assert_eq!((paging.general_caps, paging.rc_odp_caps), (0, 0));
+        let binds = Operations::of(&[Operation::BindWindow]);
+        let without = DeviceAttributes { services: device.services.without(binds), ..device };
+        assert_eq!(device_attributes(&without).device_cap_flags, few);
+    }
+
+    #[test]
+    fn on_demand_paging_of_a_service_is_what_the_service_carries() {
+        let device = DeviceAttributes { on_demand_paging: OnDemandPaging::Supported, ..iwarp() };
+        let paging = on_demand_paging(&device);
+        let of_services = [paging.rc_odp_caps, paging.uc_odp_caps, paging.ud_odp_caps];
+        assert_eq!(of_services, [0x2f, 0, 0]);
+    }
+
+    #[test]
+    fn the_kind_of_a_gid_has_the_number_of_the_headers() {
+        let kind = |gid, kind| c_entry(&GidEntry { gid, kind, index: 0, interface: 1 }).gid_type;
+        let address = Gid::of(std::net::Ipv4Addr::LOCALHOST.into());
+        assert_eq!(kind(address, GidKind::RoceV2), 2);
+        assert_eq!(kind(Gid::of_station([2, 0, 0, 0, 0, 1]), GidKind::Station), 0);
+    }
 
     #[test]
     fn the_lanes_together_give_the_rate_or_slightly_less() {

@@ -121,11 +121,11 @@ pub trait Provider: Send + Sync {
 /// out. It completes these sends with an error, signalled or not, in the order of posting and after
 /// the completions of all sends that were carried out. Then it calls [`QueuePair::on_ended`]. The
 /// first completion with the status `Flushed`, `TransportRetryExceeded` or `General` marks where
-/// undone work begins: all sends before it were carried out, and none from it on. (These statuses
-/// are those of the errors `Flushed`, `ClosedByPeer`, `EndedByPeer`, `NotConnected`, `Unreachable`,
-/// `PeerRestarted` and `ProtocolViolation` of [`work::OperationError`].) If there is no such
-/// completion, all taken sends were carried out, so that undone work begins at the first send that
-/// the wire has not taken.
+/// undone work begins: all earlier sends were carried out, and this send and all later ones count
+/// as undone. (These statuses are those of the errors `Flushed`, `ClosedByPeer`, `EndedByPeer`,
+/// `NotConnected`, `Unreachable`, `PeerRestarted` and `ProtocolViolation` of
+/// [`work::OperationError`].) If there is no such completion, all taken sends were carried out, and
+/// undone work begins at the first send that the wire has not taken.
 ///
 /// The program does not receive completions with these three statuses, except those of a shared
 /// receive queue. Instead, the queue pair creates the completions of undone work itself when the
