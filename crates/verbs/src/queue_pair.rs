@@ -148,6 +148,7 @@ impl QueuePair {
         for queue in [&made.send_queue, &made.receive_queue] {
             queue.enlist(&made);
         }
+        provider.registry().add_queue_pair(&made);
         Ok(made)
     }
 
@@ -272,6 +273,7 @@ impl QueuePair {
         for queue in [&self.send_queue, &self.receive_queue] {
             queue.strike(self);
         }
+        self.provider().registry().remove_queue_pair(self);
         self.provider().release_number(self.number);
         UsedObjects::of(self).let_go();
         self.context().end(|counts| &mut counts.queue_pairs);

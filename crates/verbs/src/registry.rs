@@ -20,6 +20,8 @@ use crate::shared_receive_queue::SharedReceiveQueue;
 #[derive(Debug, Default)]
 pub struct Registry {
     owners: RwLock<HashMap<u64, Arc<QueuePair>>>,
+    /// The queue pairs of the device, by their numbers.
+    numbers: RwLock<HashMap<u32, Weak<QueuePair>>>,
     /// Number that is incremented when an owner is removed.
     version: AtomicU64,
     queues: RwLock<HashMap<usize, Weak<CompletionQueue>>>,
@@ -95,6 +97,20 @@ impl Registry {
     /// calls `visit` once for each of them. During this call, no thread can add or remove an owner.
     pub fn visit_queue_pairs(&self, visit: impl FnMut(&Arc<QueuePair>)) {
         read(&self.owners).values().for_each(visit);
+    }
+
+    /// Returns the queue pair of the device with this number. Returns `None` if there is no such
+    /// queue pair, or if it was destroyed.
+    pub fn by_number(&self, number: u32) -> Option<Arc<QueuePair>> {
+        read(&self.numbers).get(&number).and_then(Weak::upgrade)
+    }
+
+    pub(crate) fn add_queue_pair(&self, queue_pair: &Arc<QueuePair>) {
+        write(&self.numbers).insert(queue_pair.number(), Arc::downgrade(queue_pair));
+    }
+
+    pub(crate) fn remove_queue_pair(&self, queue_pair: &QueuePair) {
+        write(&self.numbers).remove(&queue_pair.number());
     }
 
     /// Returns the completion queues of the device.
