@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use verbs::{Device, Error, QueuePair, QueuePairType, Unacknowledged};
 
 use super::event::{Event, EventChannel, EventKind};
-use super::manager::{Exchange, ManagedDevice};
+use super::manager::{Connecting, ConnectionManager, Exchange, ManagedDevice, ManagerAttributes};
 use super::message::End;
-use super::port_space::{PortSpace, PrivateLimits};
+use super::port_space::{PortSpace, PrivateDataLimits};
 use super::ports::{Claim, Heard, ManagedHost};
 
 /// A communication identifier (`rdma_cm_id`).
@@ -200,14 +200,39 @@ impl Id {
         self.service
     }
 
-    /// Returns the maximum sizes of private data in this id's messages.
-    pub const fn private_limits(&self) -> PrivateLimits {
-        PrivateLimits::of(self.space, self.service)
+    /// Returns the maximum lengths of private data in this id's messages. Before the device is
+    /// known, these are the lengths of InfiniBand.
+    pub fn private_data_limits(&self) -> PrivateDataLimits {
+        let (space, service) = (self.space, self.service);
+        let limits =
+            |manager: Arc<dyn ConnectionManager>| manager.private_data_limits(space, service);
+        self.manager().map_or_else(|| PrivateDataLimits::infiniband(space, service), limits)
+    }
+
+    /// Returns whether the route to the peer has a path record of InfiniBand.
+    pub fn has_path_record(&self) -> bool {
+        self.manager_attributes().has_path_record
     }
 
     /// Returns the device of the id; `None` if the device is not known yet.
     pub fn device(&self) -> Option<Arc<Device>> {
         self.lock().device.as_ref().map(|managed| Arc::clone(&managed.device))
+    }
+
+    fn manager(&self) -> Option<Arc<dyn ConnectionManager>> {
+        self.lock().device.as_ref().map(|managed| Arc::clone(&managed.manager))
+    }
+
+    /// Returns the properties of the device's connection manager. Before the device is known, these
+    /// are the properties of InfiniBand's connection manager.
+    fn manager_attributes(&self) -> ManagerAttributes {
+        self.manager().map_or(ManagerAttributes::INFINIBAND, |manager| manager.attributes())
+    }
+
+    /// Returns whether the wire connects the queue pair of this id.
+    fn is_connected_by_wire(&self) -> bool {
+        let is_datagram = self.service == QueuePairType::Datagram;
+        !is_datagram && self.manager_attributes().connecting == Connecting::Wire
     }
 
     /// Returns the local address, if the id has one.

@@ -294,6 +294,12 @@ const BYTES_MAX: usize = 8 + 24 + 36 + 2 + PRIVATE_MAX;
 /// Reason code: the program rejects the connection (IBA volume 1, table 108).
 pub const REJECTED_BY_PROGRAM: u16 = 28;
 
+/// Reason code: no program listens (IBA volume 1, table 108).
+pub(crate) const NO_SUCH_SERVICE: u16 = 8;
+
+/// Reason code: there is no room for another request (IBA volume 1, table 108).
+pub(crate) const NO_RESOURCES: u16 = 3;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

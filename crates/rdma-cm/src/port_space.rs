@@ -38,14 +38,9 @@ impl PortSpace {
     }
 }
 
-/// Maximum sizes of private data in bytes. Received private data is padded with zeros to these
-/// sizes.
-///
-/// A size is the room for private data in a message of InfiniBand's connection manager (IBA volume
-/// 1, 12.6). In the IP port spaces, a header in requests occupies a part of this room, so the size
-/// for requests is smaller.
+/// Maximum sizes of private data in bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct PrivateLimits {
+pub struct PrivateDataLimits {
     /// Maximum size in a request, in bytes.
     pub request: usize,
     /// Maximum size in an acceptance, in bytes.
@@ -54,9 +49,18 @@ pub struct PrivateLimits {
     pub refusal: usize,
 }
 
-impl PrivateLimits {
-    /// Returns the limits for ids with this port space and service.
-    pub const fn of(space: PortSpace, service: QueuePairType) -> Self {
+impl PrivateDataLimits {
+    /// Limits of iWARP's connection manager. A message has room for 512 bytes (RFC 5044 section
+    /// 7.1). The parameters of the enhanced connection setup take 4 of them (RFC 6581 section 9).
+    pub const IWARP: Self = Self { request: 508, reply: 508, refusal: 508 };
+
+    /// Returns the limits of InfiniBand's connection manager for ids with this port space and
+    /// service.
+    ///
+    /// A limit is the room for private data in a message (IBA volume 1, 12.6). In the IP port
+    /// spaces, a header in requests occupies a part of this room, so the limit for requests is
+    /// smaller.
+    pub const fn infiniband(space: PortSpace, service: QueuePairType) -> Self {
         let header = if matches!(space, PortSpace::Ib) { 0 } else { IP_HEADER_BYTES };
         match service {
             QueuePairType::Datagram => Self { request: 216 - header, reply: 136, refusal: 136 },
@@ -65,7 +69,7 @@ impl PrivateLimits {
     }
 }
 
-/// The largest of all sizes in [`PrivateLimits`], in bytes.
+/// The largest of all sizes in [`PrivateDataLimits::infiniband`], in bytes.
 pub(crate) const PRIVATE_MAX: usize = 216;
 
 /// Size in bytes of the header in requests of the IP port spaces. It contains IP addresses and
@@ -78,7 +82,7 @@ mod tests {
 
     #[test]
     fn requests_over_ip_have_56_and_180_bytes() {
-        let request = |space, service| PrivateLimits::of(space, service).request;
+        let request = |space, service| PrivateDataLimits::infiniband(space, service).request;
         assert_eq!(request(PortSpace::Tcp, QueuePairType::Reliable), 56);
         assert_eq!(request(PortSpace::Udp, QueuePairType::Datagram), 180);
         assert_eq!(request(PortSpace::Ib, QueuePairType::Reliable), 92);

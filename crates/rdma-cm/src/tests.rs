@@ -1,11 +1,14 @@
 //! Tests of ids on a wire (a transport) in memory: which events ids get, in which order, and which
 //! calls fail.
 
+mod two_wires;
+
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use mem::MemoryTable;
+use mem::{MemoryTable, TableLimits};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,13 +21,87 @@ use verbs::{
 
 use super::*;
 
-/// A device that has no queue pairs, and that passes requests through memory.
+/// A device with queue pairs that carry nothing, and that passes requests through memory.
 struct Memory {
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
+    table: Arc<MemoryTable>,
+    next_number: AtomicU32,
+    manager: ManagerAttributes,
+    addresses: Vec<IpAddr>,
+    claims: Arc<Claims>,
+    /// Numbers of the queue pairs that the manager has connected.
+    connected: Arc<Mutex<Vec<u32>>>,
+    /// If not 0, the status with which each connection attempt fails.
+    failure: AtomicI32,
     listeners: Mutex<Vec<Listens>>,
     /// Sequence number of the requester's first packet, from the latest request.
-    asked_psn: Arc<AtomicU32>,
+    asked_psn: AtomicU32,
+}
+
+/// Ports of a device.
+struct Claims {
+    /// Number of claims of each address.
+    counts: Mutex<HashMap<SocketAddr, usize>>,
+    /// Ports that another process of the host has.
+    foreign: Mutex<HashSet<u16>>,
+    /// The port that the device chooses next.
+    next: AtomicU16,
+}
+
+struct Claimed {
+    claims: Arc<Claims>,
+    at: SocketAddr,
+}
+
+impl Claims {
+    fn new(first: u16) -> Arc<Self> {
+        let (counts, foreign) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { counts, foreign, next: AtomicU16::new(first) })
+    }
+
+    fn claim(self: &Arc<Self>, at: SocketAddr) -> Result<Claimed, Error> {
+        let port = match at.port() {
+            0 => self.next.fetch_add(1, Ordering::SeqCst),
+            port => port,
+        };
+        let at = SocketAddr::new(at.ip(), port);
+        let mut counts = lock(&self.counts);
+        let overlaps = |known: &SocketAddr| {
+            let is_any = known.ip().is_unspecified() || at.ip().is_unspecified();
+            known.port() == port && *known != at && is_any
+        };
+        if lock(&self.foreign).contains(&port) || counts.keys().any(overlaps) {
+            let number = Errno::EADDRINUSE as i32;
+            return Err(Error::System { what: format!("claiming {at}"), number });
+        }
+        *counts.entry(at).or_default() += 1;
+        Ok(Claimed { claims: Arc::clone(self), at })
+    }
+
+    /// Returns the claimed ports, in order.
+    fn ports(&self) -> Vec<u16> {
+        let mut ports: Vec<u16> = lock(&self.counts).keys().map(SocketAddr::port).collect();
+        ports.sort_unstable();
+        ports
+    }
+}
+
+impl PortClaim for Claimed {
+    fn address(&self) -> SocketAddr {
+        self.at
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        let mut counts = lock(&self.claims.counts);
+        let count = counts.get_mut(&self.at).expect("it is claimed");
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&self.at);
+        }
+    }
 }
 
 struct Listens {
@@ -36,6 +113,10 @@ struct Listens {
 
 /// One end of an exchange.
 struct Side {
+    manager: ManagerAttributes,
+    service: QueuePairType,
+    /// Numbers of the queue pairs that the manager has connected.
+    connected: Arc<Mutex<Vec<u32>>>,
     caller: Mutex<Option<Arc<dyn Caller>>>,
     other: Mutex<Weak<Self>>,
     has_ended: AtomicBool,
@@ -59,13 +140,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Side {
-    fn new() -> Arc<Self> {
+    fn new(device: &Memory, service: QueuePairType) -> Arc<Self> {
         Arc::new(Self {
+            manager: device.manager,
+            service,
+            connected: Arc::clone(&device.connected),
             caller: Mutex::new(None),
             other: Mutex::new(Weak::new()),
             has_ended: AtomicBool::new(false),
             is_accepted: AtomicBool::new(false),
         })
+    }
+
+    fn is_iwarp(&self) -> bool {
+        self.manager == ManagerAttributes::IWARP
+    }
+
+    /// Returns the end of an exchange that one side has refused.
+    fn refused(&self, refusal: &Refusal) -> Over {
+        let refusal = refusal.clone();
+        if !self.is_iwarp() {
+            return Over::of_refusal(refusal, self.service);
+        }
+        let errno = if refusal.reason == 8 { Errno::ECONNREFUSED } else { Errno::ECONNRESET };
+        Over::Refused { status: -(errno as i32), private_data: refusal.private_data }
     }
 
     fn notify(&self, notify: impl FnOnce(&dyn Caller)) {
@@ -91,10 +189,17 @@ impl Side {
 
 impl Exchange for Call {
     fn take_over(&self, _queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
+        assert!(!self.0.is_iwarp(), "the wire connects the queue pair");
         Ok(())
     }
 
-    fn accept(&self, reply: &Reply, _queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error> {
+    fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error> {
+        if self.0.is_iwarp() {
+            assert!(reply.end.takes_over);
+            let queue_pair = queue_pair.expect("the wire connects it");
+            assert_eq!(reply.end.number, queue_pair.number());
+            lock(&self.0.connected).push(queue_pair.number());
+        }
         let asks = self.0.other().filter(|_| !self.0.has_ended.load(Ordering::SeqCst));
         let Some(asks) = asks else { return Err(Error::Invalid("no peer asks".into())) };
         self.0.is_accepted.store(true, Ordering::SeqCst);
@@ -108,7 +213,7 @@ impl Exchange for Call {
         if self.0.end()
             && let Some(other) = self.0.other()
         {
-            other.notify(|caller| caller.on_over(Over::Refused(refusal.clone())));
+            other.notify(|caller| caller.on_over(self.0.refused(refusal)));
         }
         Ok(())
     }
@@ -119,10 +224,10 @@ impl Exchange for Call {
         }
         let was_there = self.0.is_accepted.load(Ordering::SeqCst);
         for side in [self.0.other(), Some(Arc::clone(&self.0))].into_iter().flatten() {
-            let refused = Over::Refused(Refusal::of(REJECTED_BY_PROGRAM));
+            let refused = self.0.refused(&Refusal::of(REJECTED_BY_PROGRAM));
             let over = if was_there { Over::Disconnected } else { refused };
             side.notify(|caller| caller.on_over(over));
-            if was_there {
+            if was_there && !side.is_iwarp() {
                 side.notify(|caller| caller.on_quiet());
             }
         }
@@ -136,14 +241,34 @@ impl Drop for Call {
 }
 
 impl ConnectionManager for Memory {
+    fn attributes(&self) -> ManagerAttributes {
+        self.manager
+    }
+
+    fn private_data_limits(&self, space: PortSpace, service: QueuePairType) -> PrivateDataLimits {
+        match self.manager {
+            ManagerAttributes::IWARP => PrivateDataLimits::IWARP,
+            _ => PrivateDataLimits::infiniband(space, service),
+        }
+    }
+
+    fn carries(&self, space: PortSpace) -> bool {
+        self.manager != ManagerAttributes::IWARP || space == PortSpace::Tcp
+    }
+
+    fn claim(&self, at: SocketAddr, space: PortSpace) -> Result<Box<dyn PortClaim>, Error> {
+        assert!(self.carries(space), "{space:?}");
+        Ok(Box::new(self.claims.claim(at)?))
+    }
+
     fn listen(
         &self,
-        at: SocketAddr,
+        claim: &dyn PortClaim,
         space: PortSpace,
-        claimed: Option<std::net::UdpSocket>,
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error> {
-        drop(claimed);
+        let at = claim.address();
+        assert!(lock(&self.claims.counts).contains_key(&at), "a claim of this device");
         let is_there = Arc::new(AtomicBool::new(true));
         let listens = Listens { at, space, listener, is_there: Arc::clone(&is_there) };
         lock(&self.listeners).push(listens);
@@ -152,16 +277,30 @@ impl ConnectionManager for Memory {
 
     fn connect(
         &self,
-        from: Gid,
-        to: SocketAddr,
+        route: Route,
         request: &Request,
-        _queue_pair: Option<&Arc<QueuePair>>,
+        queue_pair: Option<&Arc<QueuePair>>,
         caller: Arc<dyn Caller>,
     ) -> Result<Arc<dyn Exchange>, Error> {
-        let mut request = Request::decode(&request.encode()).expect("it means something");
-        request.end.gid = from;
+        let mut request = match self.manager {
+            ManagerAttributes::IWARP => request.clone(),
+            _ => Request::decode(&request.encode()).expect("it means something"),
+        };
+        request.end.gid = Gid::of(route.from.ip());
         self.asked_psn.store(request.end.psn, Ordering::SeqCst);
-        let (asks, asked) = (Side::new(), Side::new());
+        let service = request.end.service;
+        let (asks, asked) = (Side::new(self, service), Side::new(self, service));
+        if asks.is_iwarp() {
+            assert!(request.end.takes_over);
+            let queue_pair = queue_pair.expect("the wire connects it");
+            assert_eq!(request.end.number, queue_pair.number());
+            lock(&self.connected).push(queue_pair.number());
+        }
+        let failure = self.failure.load(Ordering::SeqCst);
+        if failure != 0 {
+            caller.on_over(Over::Failed { status: failure });
+            return Ok(Arc::new(Call(asks)));
+        }
         *lock(&asks.other) = Arc::downgrade(&asked);
         *lock(&asked.other) = Arc::downgrade(&asks);
         *lock(&asks.caller) = Some(caller);
@@ -169,7 +308,8 @@ impl ConnectionManager for Memory {
             let listeners = lock(&self.listeners);
             let is_it = |listens: &&Listens| {
                 let is_there = listens.is_there.load(Ordering::SeqCst);
-                is_there && listens.at.port() == to.port() && listens.space == request.space
+                let is_port = listens.at.port() == route.to.port();
+                is_there && is_port && listens.space == request.space
             };
             listeners.iter().find(is_it).map(|listens| Arc::clone(&listens.listener))
         };
@@ -182,14 +322,14 @@ impl ConnectionManager for Memory {
             Ok(caller) => *lock(&asked.caller) = Some(caller),
             Err(refusal) => {
                 asks.end();
-                asks.notify(|caller| caller.on_over(Over::Refused(refusal)));
+                asks.notify(|caller| caller.on_over(asks.refused(&refusal)));
             }
         }
         Ok(Arc::new(Call(asks)))
     }
 
     fn has_address(&self, address: IpAddr) -> bool {
-        address == IpAddr::from([127, 0, 0, 1])
+        self.addresses.contains(&address)
     }
 }
 
@@ -218,14 +358,14 @@ impl Provider for Memory {
         }]
     }
     fn memory(&self) -> Result<Arc<MemoryTable>, Error> {
-        Err(Error::NotSupported("memory".into()))
+        Ok(Arc::clone(&self.table))
     }
     fn reserve_number(&self, _service: QueuePairType) -> Result<u32, Error> {
-        Err(Error::NotSupported("queue pairs".into()))
+        Ok(self.next_number.fetch_add(1, Ordering::SeqCst))
     }
     fn release_number(&self, _number: u32) {}
     fn wire(&self, _queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error> {
-        Err(Error::NotSupported("queue pairs".into()))
+        Ok(Box::new(SilentWire))
     }
     fn receives_posted(&self, _receives: &Arc<SharedReceives>) {}
     fn arm_limit(&self, _receives: &Arc<SharedReceives>, _limit: u32) -> Result<bool, Error> {
@@ -236,6 +376,54 @@ impl Provider for Memory {
     fn wait(&self, _ready: &mut dyn FnMut() -> bool) {}
     fn wake(&self) {}
     fn serve_alone(&self) {}
+}
+
+/// The wire of queue pairs that carry nothing.
+struct SilentWire;
+
+impl Wire for SilentWire {
+    fn open(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn connect(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn update(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn ring(&self) {}
+    fn receives(&self) {}
+    fn drain(&self) {}
+    fn send_out(&self) {}
+    fn close(&self) {}
+    fn set_membership(&self, _group: Gid, _is_member: bool) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl Memory {
+    /// Creates a device. The ports that it chooses begin with `first_port`.
+    fn new(manager: ManagerAttributes, addresses: &[IpAddr], first_port: u16) -> Arc<Self> {
+        let attributes = DeviceAttributes {
+            queue_pairs_max: 16,
+            completion_queues_max: 16,
+            domains_max: 16,
+            ..attributes()
+        };
+        Arc::new(Self {
+            attributes,
+            registry: Registry::new(),
+            table: Arc::new(MemoryTable::new(TableLimits::default(), [1, 2])),
+            next_number: AtomicU32::new(100),
+            manager,
+            addresses: addresses.to_vec(),
+            claims: Claims::new(first_port),
+            connected: Arc::default(),
+            failure: AtomicI32::new(0),
+            listeners: Mutex::default(),
+            asked_psn: AtomicU32::new(0),
+        })
+    }
 }
 
 fn attributes() -> DeviceAttributes {
@@ -268,25 +456,25 @@ fn attributes() -> DeviceAttributes {
 
 /// A host with two programs, a client and a server.
 struct World {
+    devices: Vec<Arc<Memory>>,
     host: Arc<ManagedHost>,
     server: Arc<EventChannel>,
     client: Arc<EventChannel>,
-    asked_psn: Arc<AtomicU32>,
 }
 
 impl World {
     fn new() -> Self {
-        let asked_psn = Arc::new(AtomicU32::new(0));
-        let provider = Arc::new(Memory {
-            attributes: attributes(),
-            registry: Registry::new(),
-            listeners: Mutex::default(),
-            asked_psn: Arc::clone(&asked_psn),
-        });
-        let host = ManagedHost::new(vec![ManagedDevice {
-            device: Device::new(provider.clone()),
-            manager: provider,
-        }]);
+        let addresses = [[127, 0, 0, 1].into()];
+        Self::with(&[Memory::new(ManagerAttributes::INFINIBAND, &addresses, 40_000)])
+    }
+
+    /// Creates a host with these devices.
+    fn with(devices: &[Arc<Memory>]) -> Self {
+        let managed = |memory: &Arc<Memory>| ManagedDevice {
+            device: Device::new(Arc::clone(memory) as _),
+            manager: Arc::clone(memory) as _,
+        };
+        let host = ManagedHost::new(devices.iter().map(managed).collect());
         let channel = || {
             let channel = EventChannel::new(&host).expect("a channel");
             let flags = FcntlArg::F_SETFL(OFlag::O_NONBLOCK);
@@ -294,7 +482,7 @@ impl World {
             channel
         };
         let (server, client) = (channel(), channel());
-        Self { host, server, client, asked_psn }
+        Self { devices: devices.to_vec(), host, server, client }
     }
 
     fn id(&self, channel: &Arc<EventChannel>, space: PortSpace) -> Arc<Id> {
@@ -446,7 +634,7 @@ fn each_end_sees_the_addresses_from_its_own_side() {
     let sending = server.modification(QueuePairState::ReadyToSend).expect("it knows its peer");
     assert_eq!(here.attributes.receive_psn, sending.attributes.send_psn);
     // As in InfiniBand, each end starts to send with the packet number that its peer has announced.
-    assert_eq!(sending.attributes.send_psn, world.asked_psn.load(Ordering::SeqCst));
+    assert_eq!(sending.attributes.send_psn, world.devices[0].asked_psn.load(Ordering::SeqCst));
     assert_eq!(sending.attributes.not_ready_retries, 6);
 }
 
@@ -498,13 +686,12 @@ fn a_port_belongs_to_one_id_unless_both_allow_sharing() {
     other.set_option(IdOption::ReuseAddress(true)).expect("it is early");
     other.bind(at).expect("it is shared");
     world.id(&world.server, PortSpace::Udp).bind(at).expect("another port space");
-    // Another socket of the host has claimed a port. An id must not get the port until that socket
-    // is closed.
-    let elsewhere = std::net::UdpSocket::bind(loopback(0)).expect("a socket");
-    let taken = elsewhere.local_addr().expect("an address");
+    // Another process of the host has a port. An id must not get the port until it is free.
+    let taken = loopback(7);
+    lock(&world.devices[0].claims.foreign).insert(7);
     let id = world.id(&world.server, PortSpace::Tcp);
     assert_eq!(errno(id.bind(taken)), Errno::EADDRINUSE as i32);
-    drop(elsewhere);
+    lock(&world.devices[0].claims.foreign).clear();
     id.bind(taken).expect("it is free");
     id.destroy().expect("once");
     world.id(&world.server, PortSpace::Tcp).bind(taken).expect("it is free again");

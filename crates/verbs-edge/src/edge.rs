@@ -1,18 +1,19 @@
 //! The verbs device on top of Ethernot's protocol engine.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use link::host::{Interface, interfaces};
 use links::{LinkSpec, UdpPlace};
 use mem::{MemoryTable, TableLimits};
 use rdma_cm::{
-    Caller, ConnectionManager, Exchange, Listener, Listening, ManagedDevice, PortSpace, Request,
+    Caller, ConnectionManager, Exchange, Listener, Listening, ManagedDevice, ManagerAttributes,
+    PortClaim, PortSpace, PrivateDataLimits, Request, Route,
 };
 use runtime::{Forked, OnDemand};
 use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 use verbs::{
-    Device, DeviceAttributes, Error, Gid, GidEntry, OnDemandPaging, PortAttributes, PortCounters,
+    Device, DeviceAttributes, Error, GidEntry, OnDemandPaging, PortAttributes, PortCounters,
     Provider, QueuePair, QueuePairType, Registry, Services, Transport, Vendor, Wire,
 };
 use work::{COMPLETIONS_MAX, OPERATION_BYTES_MAX};
@@ -24,6 +25,7 @@ use crate::instance::{Instance, SharedCapture};
 use crate::limits::{
     DOMAINS_MAX, GROUPS_MAX, INLINE_MAX, QUEUE_PAIRS_MAX, READ_DEPTH, WORK_REQUESTS_MAX,
 };
+use crate::ports::ClaimedPorts;
 use crate::settings::{DeviceSettings, Settings};
 use crate::source::QueuePairSource;
 use crate::wire::ConnectedWire;
@@ -37,6 +39,7 @@ use crate::wire::ConnectedWire;
 pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     let host = interfaces().map_err(failed)?;
     let capture = Arc::new(SharedCapture::default());
+    let ports = Arc::new(ClaimedPorts::default());
     let mut devices = Vec::new();
     for (index, settings) in (0..).zip(each_device(settings, &host)?) {
         let places = Places::of(&settings.links, &host)?;
@@ -46,6 +49,7 @@ pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
             places,
             is_first: index == 0,
             capture: Arc::clone(&capture),
+            ports: Arc::clone(&ports),
             registry: Registry::new(),
             instance: OnDemand::default(),
         });
@@ -102,6 +106,8 @@ pub(crate) struct Edge {
     is_first: bool,
     /// Capture file that all devices of the process share.
     capture: Arc<SharedCapture>,
+    /// Ports of ids, which all devices of the process share.
+    ports: Arc<ClaimedPorts>,
     registry: Arc<Registry>,
     instance: OnDemand<Instance>,
 }
@@ -224,27 +230,43 @@ impl Provider for Edge {
 }
 
 impl ConnectionManager for Edge {
+    fn attributes(&self) -> ManagerAttributes {
+        ManagerAttributes::INFINIBAND
+    }
+
+    fn private_data_limits(&self, space: PortSpace, service: QueuePairType) -> PrivateDataLimits {
+        PrivateDataLimits::infiniband(space, service)
+    }
+
+    fn carries(&self, _space: PortSpace) -> bool {
+        true
+    }
+
+    fn claim(&self, at: SocketAddr, _space: PortSpace) -> Result<Box<dyn PortClaim>, Error> {
+        self.ports.claim(at)
+    }
+
     fn listen(
         &self,
-        at: SocketAddr,
+        claim: &dyn PortClaim,
         space: PortSpace,
-        claimed: Option<UdpSocket>,
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error> {
         let home = self.instance()?;
-        home.manager().listen_at((home, self.is_first), at, space, claimed, listener)
+        let at = claim.address();
+        let listen = || home.manager().listen_at((home, self.is_first), at, space, listener);
+        self.ports.listen(at, listen)
     }
 
     fn connect(
         &self,
-        from: Gid,
-        to: SocketAddr,
+        route: Route,
         request: &Request,
         queue_pair: Option<&Arc<QueuePair>>,
         caller: Arc<dyn Caller>,
     ) -> Result<Arc<dyn Exchange>, Error> {
         let home = self.instance()?;
-        home.manager().connect_to(home, (from, to), request, queue_pair, caller)
+        home.manager().connect_to(home, route, request, queue_pair, caller)
     }
 
     fn has_address(&self, address: IpAddr) -> bool {
@@ -335,6 +357,7 @@ mod tests {
             places,
             is_first: true,
             capture: Arc::default(),
+            ports: Arc::default(),
             settings,
             registry: Registry::new(),
             instance: OnDemand::default(),

@@ -8,26 +8,27 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use ::work::{CompletionQueue, Queues};
 use delivery::{Instant, LinkId};
 use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Terms};
-use link::{UdpError, give_way};
+use link::UdpError;
 use mem::{MemoryAccess, ProtectionDomain};
 use nix::errno::Errno;
 use rdma_cm::{
-    Caller, End, Exchange, Listener, Listening, Over, PortSpace, Refusal, Reply, Request,
+    Caller, End, Exchange, Listener, Listening, Over, PortSpace, Refusal, Reply, Request, Route,
 };
 use runtime::AuxiliaryError;
 use verbs::{Error, Gid, QueuePair, QueuePairType};
-use wire_edge::{Moved, PeerAddr, RejectReason};
+use wire_edge::{Moved, PeerAddr};
 
 use super::connection_table::{ConnectionTable, Wanted, ip_of, parts_of};
 use super::failure::{failed, forked};
 use super::instance::Instance;
+use super::outcome::{NO_SUCH_SERVICE, NOT_UNDERSTOOD, Outcome, Phase, outcome_of};
 use super::source::QueuePairSource;
 
 /// The service of connection requests.
@@ -78,7 +79,8 @@ struct Listens {
 struct ManagedEntry {
     caller: Arc<dyn Caller>,
     phase: Phase,
-    is_datagram: bool,
+    /// Service of the request.
+    service: QueuePairType,
     /// This end's request; `None` if the peer has answered it, or if the peer is the requester.
     question: Option<Box<Question>>,
     /// Parameters of the peer's queue pair, if the peer is the requester.
@@ -102,20 +104,6 @@ struct Question {
 
 /// The connection of an exchange. `None` while the request waits to be repeated.
 type Name = Arc<Mutex<Option<ConnectionHandle>>>;
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Phase {
-    /// This end has sent a request, and waits for the answer until this time.
-    Asked(Instant),
-    /// The peer has sent a request.
-    Requested,
-    /// This end has accepted the peer's request.
-    Accepted,
-    /// The connection is established, and both ends have confirmed this.
-    Connected,
-    /// The queue pair has closed the connection, but the id has not closed the exchange yet.
-    Severed,
-}
 
 impl Manager {
     pub(super) fn new(table: &Arc<ConnectionTable>) -> Arc<Self> {
@@ -261,17 +249,15 @@ impl Manager {
         request: Request,
         handle: ConnectionHandle,
     ) -> Result<(), Refusal> {
-        let (peer, is_datagram) = (request.end, request.end.service == QueuePairType::Datagram);
+        let (peer, service) = (request.end, request.end.service);
         let name: Name = Arc::new(Mutex::new(Some(handle)));
         let call = Arc::new(Call::new(self, name));
         let exchange: Arc<dyn Exchange> = Arc::clone(&call) as Arc<dyn Exchange>;
         match listener.on_request(request, exchange) {
             Ok(caller) => {
                 let peer = Some(peer);
-                let entry = ManagedEntry {
-                    peer,
-                    ..ManagedEntry::new(caller, Phase::Requested, is_datagram)
-                };
+                let entry =
+                    ManagedEntry { peer, ..ManagedEntry::new(caller, Phase::Requested, service) };
                 self.tables().entries.insert(handle, entry);
                 Ok(())
             }
@@ -291,12 +277,12 @@ impl Manager {
         handle: ConnectionHandle,
         private_data: &[u8],
     ) {
-        let (caller, question, is_datagram, is_given) = {
+        let (caller, question, service, is_given) = {
             let mut tables = self.tables();
             let Some(entry) = tables.entries.get_mut(&handle) else { return };
             entry.phase = Phase::Connected;
             let question = entry.question.take();
-            (Arc::clone(&entry.caller), question, entry.is_datagram, entry.is_given)
+            (Arc::clone(&entry.caller), question, entry.service, entry.is_given)
         };
         let Some(question) = question else { return caller.on_established() };
         let is_alike = |reply: &Reply| reply.end.service == question.request.end.service;
@@ -318,13 +304,13 @@ impl Manager {
                 reply = None;
             }
         }
-        if is_datagram || reply.is_none() {
+        if service == QueuePairType::Datagram || reply.is_none() {
             // An exchange for datagrams always ends with the answer.
             self.end(engine, now, handle, &[]);
         }
         match reply {
             Some(reply) => caller.on_accepted(reply),
-            None => caller.on_over(Over::Refused(Refusal::of(NOT_UNDERSTOOD))),
+            None => caller.on_over(Over::of_refusal(Refusal::of(NOT_UNDERSTOOD), service)),
         }
     }
 
@@ -345,9 +331,9 @@ impl Manager {
             let Some(entry) = tables.entries.remove(&handle) else { return };
             entry
         };
-        let over = over_of(entry.phase, reason, private_data);
-        if let (Some(question), Over::Refused(Refusal { reason: NO_SUCH_SERVICE, .. })) =
-            (&mut entry.question, &over)
+        let outcome = outcome_of(entry.phase, reason, private_data);
+        if let (Some(question), Outcome::Refused(Refusal { reason: NO_SUCH_SERVICE, .. })) =
+            (&mut entry.question, &outcome)
             && question.tries < TRIES_MAX
         {
             question.tries += 1;
@@ -356,6 +342,7 @@ impl Manager {
             self.tables().again.push((at, entry));
             return self.look_at(at);
         }
+        let over = outcome.over(entry.service);
         self.report_end(now, &entry, over);
     }
 
@@ -590,9 +577,9 @@ impl Manager {
 }
 
 impl ManagedEntry {
-    const fn new(caller: Arc<dyn Caller>, phase: Phase, is_datagram: bool) -> Self {
+    const fn new(caller: Arc<dyn Caller>, phase: Phase, service: QueuePairType) -> Self {
         let (question, peer, is_given, wants_end) = (None, None, false, false);
-        Self { caller, phase, is_datagram, question, peer, is_given, wants_end }
+        Self { caller, phase, service, question, peer, is_given, wants_end }
     }
 
     /// Returns whether the entry must stay after its queue pair has closed the connection. Programs
@@ -611,14 +598,9 @@ impl Manager {
         (home, is_first): (&Instance, bool),
         at: SocketAddr,
         space: PortSpace,
-        claimed: Option<UdpSocket>,
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error> {
-        if let Some(claimed) = &claimed {
-            give_way(claimed).map_err(failed)?;
-        }
         let redirect_ports = self.open_redirect_ports(home, at, is_first)?;
-        drop(claimed);
         let mut tables = self.tables();
         tables.count += 1;
         let key = tables.count;
@@ -631,12 +613,13 @@ impl Manager {
     pub(super) fn connect_to(
         self: &Arc<Self>,
         home: &Instance,
-        (from, to): (Gid, SocketAddr),
+        route: Route,
         request: &Request,
         queue_pair: Option<&Arc<QueuePair>>,
         caller: Arc<dyn Caller>,
     ) -> Result<Arc<dyn Exchange>, Error> {
-        let Some(link) = home.ways().link_from(from.address(), to.ip()) else {
+        let to = route.to;
+        let Some(link) = home.ways().link_from(route.gid.address(), to.ip()) else {
             return Err(Error::System {
                 what: format!("no link reaches {to}"),
                 number: Errno::ENETUNREACH as i32,
@@ -645,7 +628,7 @@ impl Manager {
         let path = (link, PeerAddr::from(to));
         let manager = Arc::clone(self);
         let name: Name = Arc::default();
-        let is_datagram = request.end.service == QueuePairType::Datagram;
+        let service = request.end.service;
         let (request, queue_pair) = (request.clone(), queue_pair.cloned());
         let question = Question { path, request, queue_pair, tries: 1, name: Arc::clone(&name) };
         let ask = move |engine: &mut Engine, _: &MemoryAccess<'_>, now: Instant| {
@@ -654,7 +637,7 @@ impl Manager {
             manager.ask(
                 engine,
                 now,
-                ManagedEntry { question, ..ManagedEntry::new(caller, phase, is_datagram) },
+                ManagedEntry { question, ..ManagedEntry::new(caller, phase, service) },
             )
         };
         home.runtime().control(ask).map_err(forked)??;
@@ -841,30 +824,6 @@ thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns the outcome that the manager reports to an id when its connection ends.
-fn over_of(phase: Phase, reason: Closed, private_data: &[u8]) -> Over {
-    let said = Refusal::decode(private_data);
-    match (phase, reason) {
-        (Phase::Connected | Phase::Severed, _) => Over::Disconnected,
-        (Phase::Asked(_), Closed::Rejected(why)) => {
-            let reason = match why {
-                RejectReason::Application => rdma_cm::REJECTED_BY_PROGRAM,
-                RejectReason::NoListener | RejectReason::Moved => NO_SUCH_SERVICE,
-                RejectReason::ConnectionLimit => NO_RESOURCES,
-                _ => NOT_UNDERSTOOD,
-            };
-            Over::Refused(said.unwrap_or(Refusal::of(reason)))
-        }
-        (Phase::Asked(_), Closed::Refused(_)) => Over::Refused(Refusal::of(NO_SUCH_SERVICE)),
-        (Phase::Asked(_), Closed::Version { .. }) => Over::Refused(Refusal::of(NOT_UNDERSTOOD)),
-        (Phase::Requested, _) => {
-            Over::Refused(said.unwrap_or(Refusal::of(rdma_cm::REJECTED_BY_PROGRAM)))
-        }
-        (Phase::Accepted, Closed::ByPeer) => said.map_or(Over::Disconnected, Over::Refused),
-        _ => Over::Unreachable,
-    }
-}
-
 /// Returns the terms of an exchange's connection. The connection carries no operations. Its timeout
 /// is short, so that each end soon notices if its peer is gone.
 fn terms() -> Terms {
@@ -920,15 +879,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reason code: no id listens at the port (IBA volume 1, table 108).
-const NO_SUCH_SERVICE: u16 = 8;
-
-/// Reason code: there is no room for another connection (IBA volume 1, table 108).
-const NO_RESOURCES: u16 = 3;
-
-/// Reason code: the private data could not be decoded (IBA volume 1, table 108).
-const NOT_UNDERSTOOD: u16 = 5;
-
 /// Time for which the peer of a request or of a connection may be silent, in nanoseconds.
 const SILENCE_NS: u64 = 10_000_000_000;
 
@@ -978,23 +928,5 @@ mod tests {
         assert_eq!(there("10.0.0.1"), Some("0.0.0.0:61440".into()));
         assert_eq!(there("127.0.0.1"), Some("10.0.0.1:61440".into()));
         assert_eq!(there("::1"), None);
-    }
-
-    //= protocol.md: cm.2
-    #[test]
-    fn the_event_for_an_ended_connection_depends_on_its_phase() {
-        let over = |phase, reason| over_of(phase, reason, &[]);
-        let asked = Phase::Asked(Instant(1));
-        let refused = |reason| Over::Refused(Refusal::of(reason));
-        let no_listener = Closed::Rejected(RejectReason::NoListener);
-        assert_eq!(over(asked, no_listener), refused(NO_SUCH_SERVICE));
-        let address = PeerAddr::from(SocketAddr::from(([10, 0, 0, 1], 1)));
-        assert_eq!(over(asked, Closed::Refused(address)), refused(NO_SUCH_SERVICE));
-        let silent = Closed::Unreachable { peer: address, silence_ms: 1 };
-        assert_eq!(over(asked, silent), Over::Unreachable);
-        assert_eq!(over(Phase::Connected, silent), Over::Disconnected);
-        let said = Refusal { reason: 28, private_data: b"no".to_vec() };
-        let application = Closed::Rejected(RejectReason::Application);
-        assert_eq!(over_of(asked, application, &said.encode()), Over::Refused(said));
     }
 }

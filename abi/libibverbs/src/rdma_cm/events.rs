@@ -168,7 +168,8 @@ fn param_of(event: &Event) -> rdma_event_param {
     let (data, len) = if said.is_empty() {
         (ptr::null(), 0)
     } else {
-        (said.as_ptr().cast::<c_void>(), said.len() as u8)
+        // The structure has only 8 bits for the length. The pointer covers all the data.
+        (said.as_ptr().cast::<c_void>(), u8::try_from(said.len()).unwrap_or(u8::MAX))
     };
     match event.details {
         Details::Datagrams(details) => rdma_event_param {

@@ -234,7 +234,8 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the route to the peer to the C structure of an id.
+/// Writes the route to the peer to the C structure of an id. A route without a path record has only
+/// the GID of the local port, as in the kernel (`ucma_copy_iw_route`).
 ///
 /// # Safety
 /// The requirements are those of [`refresh`].
@@ -245,7 +246,17 @@ pub(super) unsafe fn show_path(id: *mut rdma_cm_id) -> Result<(), Error> {
         let gid = address.map(|address| verbs::Gid::of(address.ip().to_canonical()));
         Aligned(gid.unwrap_or_default().0)
     };
-    let mtu = ours.id.device().map_or(1024, |device| device.provider().path_mtu());
+    let device = ours.id.device();
+    if !ours.id.has_path_record() {
+        let gids = device.map(|device| device.provider().gids()).unwrap_or_default();
+        let sgid = gids.first().map_or(NO_GID, |entry| Aligned(entry.gid.0));
+        // SAFETY: the program must not access the id in another thread during this call.
+        let route = unsafe { &mut (*id).route };
+        (route.path_rec, route.num_paths) = (ptr::null_mut(), 0);
+        route.addr.ibaddr = rdma_ib_addr { sgid, dgid: NO_GID, pkey: 0 };
+        return Ok(());
+    }
+    let mtu = device.map_or(1024, |device| device.provider().path_mtu());
     let mut own = ours.own();
     own.path.sgid = gid(ours.id.local());
     own.path.dgid = gid(ours.id.remote());

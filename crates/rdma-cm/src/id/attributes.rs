@@ -12,11 +12,13 @@ use crate::manager::ManagedDevice;
 use crate::message::End;
 
 impl Id {
-    /// Returns the attributes with which to move a queue pair of this id to INIT, RTR or RTS.
+    /// Returns the attributes with which to move a queue pair of this id to INIT, RTR or RTS. If
+    /// the wire (the transport) connects queue pairs, RTR and RTS have no attributes.
     ///
     /// # Errors
     /// Returns [`Error::Invalid`] if the device or the peer is not known yet.
     pub fn modification(&self, to: QueuePairState) -> Result<Modification, Error> {
+        let is_connected_by_wire = self.is_connected_by_wire();
         let inner = self.lock();
         let Some(ManagedDevice { device, .. }) = &inner.device else {
             return Err(Error::Invalid("the id has no device yet".into()));
@@ -25,6 +27,11 @@ impl Id {
         match to {
             QueuePairState::Init => Ok(to_init(&inner, is_datagram)),
             QueuePairState::ReadyToReceive if is_datagram => Ok(change(to, Mask::NONE)),
+            QueuePairState::ReadyToReceive | QueuePairState::ReadyToSend
+                if is_connected_by_wire =>
+            {
+                Ok(change(to, Mask::NONE))
+            }
             QueuePairState::ReadyToReceive => {
                 Ok(to_receive(&inner, device, inner.peer()?, self.service))
             }
@@ -74,6 +81,20 @@ impl Id {
     /// Returns the id's queue pair; `None` if there is none or it carries datagrams.
     pub(super) fn connected_queue_pair(&self) -> Option<Arc<QueuePair>> {
         self.queue_pair().filter(|_| self.service != QueuePairType::Datagram)
+    }
+
+    /// Returns the queue pair that the wire connects: that of the id, or the one that the program
+    /// has created itself and names by its number.
+    pub(super) fn queue_pair_for_wire(&self, number: u32) -> Result<Arc<QueuePair>, Error> {
+        if let Some(queue_pair) = self.connected_queue_pair() {
+            return Ok(queue_pair);
+        }
+        let named = self.device().and_then(|device| device.provider().registry().by_number(number));
+        let named = named.filter(|queue_pair| queue_pair.service() == self.service);
+        named.ok_or_else(|| {
+            let service = self.service;
+            Error::Invalid(format!("the device has no {service:?} queue pair {number:#x}"))
+        })
     }
 
     /// If the id has a queue pair, moves it to ERR, so that its work is flushed.

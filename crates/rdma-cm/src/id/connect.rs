@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 
-use verbs::{Error, QueuePairType};
+use verbs::{Error, QueuePair, QueuePairType};
 
 use super::news::Ear;
 use super::{Id, Inner, Own, QUEUE_KEY, State};
-use crate::manager::{Caller, Exchange, ManagedDevice};
+use crate::manager::{Caller, Exchange, ManagedDevice, Route};
 use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
 
 /// Parameters of a connection request.
@@ -28,7 +28,7 @@ pub struct ConnectOptions {
     /// Number of times that the peer retransmits a message for which this side has no receive
     /// posted.
     pub not_ready_retries: u8,
-    /// Properties of a queue pair that the program connects itself: whether it uses a shared
+    /// Properties of a queue pair that the program has created itself: whether it uses a shared
     /// receive queue, and its number. Used only if the id has no queue pair.
     pub external: (bool, u32),
 }
@@ -46,11 +46,16 @@ impl Id {
     /// Sends a connection request. Later events report the outcome.
     ///
     /// # Errors
-    /// Returns [`Error::Invalid`] if the route is not resolved, or if the private data is too long.
+    /// Returns [`Error::Invalid`] if the route is not resolved, if the private data is too long, or
+    /// if there is no queue pair and the wire must connect one.
     pub fn connect(&self, options: &ConnectOptions) -> Result<(), Error> {
-        check_private(&options.private_data, self.private_limits().request)?;
-        let queue_pair = self.connected_queue_pair();
-        let (manager, from, to, request) = {
+        check_private(&options.private_data, self.private_data_limits().request)?;
+        let queue_pair = if self.is_connected_by_wire() {
+            Some(self.queue_pair_for_wire(options.external.1)?)
+        } else {
+            self.connected_queue_pair()
+        };
+        let (manager, route, request) = {
             let mut inner = self.lock();
             inner.check("connecting", |state| state == State::RouteResolved)?;
             let (Some(ManagedDevice { device, manager }), Some(local), Some(remote)) =
@@ -66,22 +71,22 @@ impl Id {
                 ..inner.own
             };
             inner.take_numbers(options, QUEUE_KEY);
-            let Some((from, _)) = inner.gid() else {
+            let Some((gid, _)) = inner.gid() else {
                 return Err(Error::Invalid("the device has no address".into()));
             };
-            let mut end = inner.end(from, self.service, options);
+            let mut end = inner.end(gid, self.service, options);
             end.takes_over = queue_pair.is_some();
-            let to = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+            let route = Route { gid, from: canonical(local), to: canonical(remote) };
             inner.state = State::Connecting;
             let (space, port, source_port) = (self.space, remote.port(), local.port());
             let private_data = options.private_data.clone();
-            let gid = verbs::Gid::of(remote.ip().to_canonical());
-            let request = Request { space, port, source_port, to: gid, end, private_data };
-            (manager, from, to, request)
+            let to = verbs::Gid::of(route.to.ip());
+            let request = Request { space, port, source_port, to, end, private_data };
+            (manager, route, request)
         };
         let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         let caller: Arc<dyn Caller> = Arc::new(Ear(self.this.clone()));
-        match manager.connect(from, to, &request, queue_pair.as_ref(), caller) {
+        match manager.connect(route, &request, queue_pair.as_ref(), caller) {
             Ok(asked) => {
                 *exchange = Some(asked);
                 Ok(())
@@ -98,11 +103,11 @@ impl Id {
     /// instead.
     ///
     /// # Errors
-    /// Returns [`Error::Invalid`] if the request no longer exists, or if the private data is too
-    /// long.
+    /// Returns [`Error::Invalid`] if the request no longer exists, if the private data is too long,
+    /// or if there is no queue pair and the wire must connect one.
     pub fn accept(&self, accept: &AcceptOptions) -> Result<(), Error> {
         let said = accept.options.clone().unwrap_or_default();
-        check_private(&said.private_data, self.private_limits().reply)?;
+        check_private(&said.private_data, self.private_data_limits().reply)?;
         let takes_over = {
             let mut inner = self.lock();
             inner.check("accepting", |state| state == State::Requested)?;
@@ -110,13 +115,11 @@ impl Id {
             inner.take_numbers(&said, accept.queue_key.unwrap_or(QUEUE_KEY));
             inner.peer.is_some_and(|peer| peer.takes_over)
         };
-        // Connect the queue pair before the request is accepted, so that the queue pair is ready
-        // for the peer's first message.
-        let taken = self.connected_queue_pair().filter(|_| takes_over);
-        match &taken {
-            Some(queue_pair) => self.pass_to_sending(queue_pair, true)?,
-            None => self.connect_queue_pair()?,
-        }
+        let taken = if self.is_connected_by_wire() {
+            Some(self.queue_pair_for_wire(said.external.1)?)
+        } else {
+            self.prepare_queue_pair(takes_over)?
+        };
         let reply = {
             let mut inner = self.lock();
             inner.check("accepting", |state| state == State::Requested)?;
@@ -146,7 +149,7 @@ impl Id {
     /// # Errors
     /// Returns [`Error::Invalid`] if there is no request, or if the private data is too long.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
-        check_private(private_data, self.private_limits().refusal)?;
+        check_private(private_data, self.private_data_limits().refusal)?;
         {
             let mut inner = self.lock();
             let is_allowed = |state| matches!(state, State::Requested | State::Answered);
@@ -200,6 +203,18 @@ impl Id {
             exchange.close();
         }
         Ok(())
+    }
+
+    /// Moves the id's queue pair to RTS before the request is accepted, so that the queue pair is
+    /// ready for the peer's first message. Returns the queue pair if it takes over the connection
+    /// of the exchange. `takes_over` says whether the peer offers this.
+    fn prepare_queue_pair(&self, takes_over: bool) -> Result<Option<Arc<QueuePair>>, Error> {
+        let taken = self.connected_queue_pair().filter(|_| takes_over);
+        match &taken {
+            Some(queue_pair) => self.pass_to_sending(queue_pair, true)?,
+            None => self.connect_queue_pair()?,
+        }
+        Ok(taken)
     }
 
     /// Returns the exchange of the pending request.
@@ -262,6 +277,11 @@ impl Inner {
             self.state = to;
         }
     }
+}
+
+/// Returns an IPv4 address that is mapped to IPv6 as an IPv4 address.
+const fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 fn check_private(private_data: &[u8], max: usize) -> Result<(), Error> {

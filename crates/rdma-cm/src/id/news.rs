@@ -10,22 +10,30 @@ use verbs::{Error, QueuePair, QueuePairType};
 
 use super::{Id, Inner, State};
 use crate::event::{ConnectionDetails, DatagramDetails, Details, Event, EventKind};
-use crate::manager::{Caller, Exchange, Listener, Over};
-use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
+use crate::manager::{Caller, Exchange, Listener, ManagedDevice, Over, Padding};
+use crate::message::{
+    End, NO_RESOURCES, NO_SUCH_SERVICE, REJECTED_BY_PROGRAM, Refusal, Reply, Request,
+};
 use crate::status::status_of;
 
 /// Receives the reports of the wire (the transport) for an id. The id may already be dropped.
 pub(super) struct Ear(pub(super) Weak<Id>);
 
-impl Listener for Ear {
+/// Receives the requests that arrive at one device for a listening id.
+pub(super) struct DeviceEar {
+    pub(super) id: Weak<Id>,
+    pub(super) device: ManagedDevice,
+}
+
+impl Listener for DeviceEar {
     fn on_request(
         &self,
         request: Request,
         exchange: Arc<dyn Exchange>,
     ) -> Result<Arc<dyn Caller>, Refusal> {
-        let listener = self.0.upgrade().ok_or(Refusal::of(NO_SUCH_SERVICE))?;
-        let id = listener.on_request(request, exchange)?;
-        Ok(Arc::new(Self(id)))
+        let listener = self.id.upgrade().ok_or(Refusal::of(NO_SUCH_SERVICE))?;
+        let id = listener.on_request(&self.device, request, exchange)?;
+        Ok(Arc::new(Ear(id)))
     }
 }
 
@@ -61,9 +69,11 @@ impl Caller for Ear {
 }
 
 impl Id {
-    /// Handles a request to the port of this listening id.
+    /// Handles a request to the port of this listening id. The new id belongs to `device`, at
+    /// which the request has arrived.
     fn on_request(
         &self,
+        device: &ManagedDevice,
         request: Request,
         exchange: Arc<dyn Exchange>,
     ) -> Result<Weak<Self>, Refusal> {
@@ -71,7 +81,7 @@ impl Id {
         if request.end.service != self.service {
             return Err(Refusal::of(WRONG_SERVICE));
         }
-        let (device, options) = {
+        let options = {
             let mut inner = self.lock();
             if inner.state != State::Listening {
                 return Err(Refusal::of(NO_SUCH_SERVICE));
@@ -80,15 +90,16 @@ impl Id {
                 return Err(Refusal::of(NO_RESOURCES));
             }
             let to = request.to.address();
-            let own = inner.device.as_ref().or_else(|| self.host.device_of(to));
-            let Some(device) = own.cloned() else { return Err(Refusal::of(NO_SUCH_SERVICE)) };
+            if inner.device.is_none() && self.host.device_of(to, self.space).is_none() {
+                return Err(Refusal::of(NO_SUCH_SERVICE));
+            }
             inner.waiting += 1;
-            (device, inner.options)
+            inner.options
         };
         let Request { to, port, source_port, end, private_data, .. } = request;
         let inner = Inner {
             state: State::Requested,
-            device: Some(device),
+            device: Some(device.clone()),
             local: Some(SocketAddr::new(to.address(), port)),
             remote: Some(SocketAddr::new(end.gid.address(), source_port)),
             peer: Some(end),
@@ -102,7 +113,7 @@ impl Id {
             QueuePairType::Datagram => Details::Datagrams(id.lock().datagrams(&end)),
             _ => Details::Connection(details_of(&end)),
         };
-        let private_data = padded(private_data, self.private_limits().request);
+        let private_data = id.told(private_data, id.private_data_limits().request);
         let (kind, listener) = (EventKind::ConnectRequest, Some(listener));
         self.report(Event { id, listener, kind, status: 0, details, private_data });
         Ok(this)
@@ -111,10 +122,11 @@ impl Id {
     fn on_accepted(&self, reply: Reply) {
         let Some(this) = self.this.upgrade() else { return };
         let is_datagram = self.service == QueuePairType::Datagram;
+        let is_established = is_datagram || self.is_connected_by_wire();
         let Reply { end, private_data } = reply;
         let details = {
             let mut inner = self.lock();
-            let next = if is_datagram { State::Connected } else { State::Answered };
+            let next = if is_established { State::Connected } else { State::Answered };
             if !inner.pass(State::Connecting, next) {
                 return;
             }
@@ -129,8 +141,8 @@ impl Id {
                 _ => Details::Connection(details_of(&end)),
             }
         };
-        let kind = if is_datagram { EventKind::Established } else { EventKind::ConnectResponse };
-        let private_data = padded(private_data, self.private_limits().reply);
+        let kind = if is_established { EventKind::Established } else { EventKind::ConnectResponse };
+        let private_data = self.told(private_data, self.private_data_limits().reply);
         self.report(Event { id: this, listener: None, kind, status: 0, details, private_data });
     }
 
@@ -155,17 +167,28 @@ impl Id {
         };
         let (kind, status, private_data) = match over {
             _ if was_there => (EventKind::Disconnected, 0, Vec::new()),
-            Over::Refused(Refusal { reason, private_data }) => {
+            Over::Refused { status, private_data } => {
                 let kind = if is_datagram { EventKind::Unreachable } else { EventKind::Rejected };
-                let status = if is_datagram { datagram_status(reason) } else { reason.into() };
-                (kind, status, padded(private_data, self.private_limits().refusal))
+                (kind, status, self.told(private_data, self.private_data_limits().refusal))
             }
+            Over::Failed { status } => (EventKind::ConnectError, status, Vec::new()),
             Over::Unreachable | Over::Disconnected => {
                 (EventKind::Unreachable, -(Errno::ETIMEDOUT as i32), Vec::new())
             }
         };
         let event = Event::of(this, kind, status);
         self.report(Event { private_data, ..event });
+    }
+
+    /// Returns the peer's private data as programs get it. `bytes` is the maximum length in the
+    /// message.
+    fn told(&self, private_data: Vec<u8>, bytes: usize) -> Vec<u8> {
+        let mut told = private_data;
+        match self.manager_attributes().padding {
+            Padding::Zeros => told.resize(bytes, 0),
+            Padding::None => {}
+        }
+        told
     }
 
     /// Performs the steps that an event requires when the program reads it, and returns the event.
@@ -183,7 +206,7 @@ impl Id {
                 }
             }
             EventKind::ConnectResponse if id.queue_pair().is_some() => id.go_on(&mut event),
-            EventKind::Rejected | EventKind::Unreachable => {
+            EventKind::Rejected | EventKind::Unreachable | EventKind::ConnectError => {
                 id.fail_queue_pair();
                 drop(id.take_exchange());
             }
@@ -257,28 +280,6 @@ const fn details_of(end: &End) -> ConnectionDetails {
         number: end.number,
     }
 }
-
-/// Pads private data with zeros to the length that programs expect.
-fn padded(private_data: Vec<u8>, bytes: usize) -> Vec<u8> {
-    let mut padded = private_data;
-    padded.resize(bytes, 0);
-    padded
-}
-
-/// Returns the event status of a rejected datagram request (IBA volume 1, table 127).
-const fn datagram_status(reason: u16) -> i32 {
-    match reason {
-        NO_SUCH_SERVICE => 1,
-        NO_RESOURCES => 3,
-        _ => 2,
-    }
-}
-
-/// Reason code: no program listens (IBA volume 1, table 108).
-const NO_SUCH_SERVICE: u16 = 8;
-
-/// Reason code: there is no room for another request (IBA volume 1, table 108).
-const NO_RESOURCES: u16 = 3;
 
 /// Reason code: the listening id has another transport service than the request (IBA volume 1,
 /// table 108).

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use verbs::Error;
 
-use super::news::Ear;
+use super::news::DeviceEar;
 use super::{Id, Inner, State};
 use crate::event::EventKind;
 use crate::manager::{Listener, ManagedDevice};
@@ -29,7 +29,7 @@ impl Id {
         // that address. libfabric relies on this: if the id has no device, libfabric reports the
         // loopback address as the address at which it listens.
         let ip = to.ip().to_canonical();
-        let is_of_host = ip.is_loopback() && self.host.device_with(ip).is_none();
+        let is_of_host = ip.is_loopback() && self.host.device_with(ip, self.space).is_none();
         let device = self.device_at(ip)?.filter(|_| !is_of_host);
         let is_shared = self.lock().options.is_address_shared;
         let claim = self.host.claim(to, self.space, is_shared)?;
@@ -96,7 +96,9 @@ impl Id {
         if self.lock().state == State::Idle {
             self.bind(SocketAddr::new(unspecified(IpAddr::from([0; 4])), 0))?;
         }
-        let listener: Arc<dyn Listener> = Arc::new(Ear(self.this.clone()));
+        let listener_at = |device: &ManagedDevice| -> Arc<dyn Listener> {
+            Arc::new(DeviceEar { id: self.this.clone(), device: device.clone() })
+        };
         // Take the claim out of the id and release the id's lock. The wire (the transport) may call
         // the id before the wire's `listen` returns, and such a call takes this lock.
         let claim = {
@@ -109,7 +111,7 @@ impl Id {
         let Some(claim) = claim else {
             return Err(Error::Invalid("listening: the id has no port".into()));
         };
-        let heard = claim.listen(&listener);
+        let heard = claim.listen(listener_at);
         let mut inner = self.lock();
         let is_destroyed = inner.state == State::Destroyed;
         if !is_destroyed {
@@ -136,7 +138,7 @@ impl Id {
         if ip.is_unspecified() {
             return Ok(None);
         }
-        match self.host.device_of(ip.to_canonical()) {
+        match self.host.device_of(ip.to_canonical(), self.space) {
             Some(device) => Ok(Some(device.clone())),
             None => Err(Error::System {
                 what: format!("no device has the address {ip}"),
