@@ -39,19 +39,14 @@ impl ClaimedPorts {
     /// Returns [`Error::System`] with the error of binding a UDP socket to the address.
     pub(crate) fn claim(self: &Arc<Self>, at: SocketAddr) -> Result<Box<dyn PortClaim>, Error> {
         let mut ports = self.lock();
-        let at = match ports.get_mut(&at) {
-            Some(known) => {
-                known.claims += 1;
-                at
-            }
-            None => {
-                let socket = bind(at)?;
-                let bound = socket.local_addr().map_err(|error| system("reading", at, &error))?;
-                let at = SocketAddr::new(at.ip(), bound.port());
-                ports.insert(at, Claimed { socket: Some(socket), claims: 1, listeners: 0 });
-                at
-            }
-        };
+        if let Some(known) = ports.get_mut(&at) {
+            known.claims += 1;
+            return Ok(Box::new(Claim { ports: Arc::clone(self), at }));
+        }
+        let socket = bind(at)?;
+        let bound = socket.local_addr().map_err(|error| system("reading", at, &error))?;
+        let at = SocketAddr::new(at.ip(), bound.port());
+        ports.insert(at, Claimed { socket: Some(socket), claims: 1, listeners: 0 });
         Ok(Box::new(Claim { ports: Arc::clone(self), at }))
     }
 

@@ -113,7 +113,7 @@ impl Id {
             QueuePairType::Datagram => Details::Datagrams(id.lock().datagrams(&end)),
             _ => Details::Connection(details_of(&end)),
         };
-        let private_data = id.told(private_data, id.private_data_limits().request);
+        let private_data = id.for_program(private_data, id.private_data_limits().request);
         let (kind, listener) = (EventKind::ConnectRequest, Some(listener));
         self.report(Event { id, listener, kind, status: 0, details, private_data });
         Ok(this)
@@ -142,7 +142,7 @@ impl Id {
             }
         };
         let kind = if is_established { EventKind::Established } else { EventKind::ConnectResponse };
-        let private_data = self.told(private_data, self.private_data_limits().reply);
+        let private_data = self.for_program(private_data, self.private_data_limits().reply);
         self.report(Event { id: this, listener: None, kind, status: 0, details, private_data });
     }
 
@@ -169,7 +169,7 @@ impl Id {
             _ if was_there => (EventKind::Disconnected, 0, Vec::new()),
             Over::Refused { status, private_data } => {
                 let kind = if is_datagram { EventKind::Unreachable } else { EventKind::Rejected };
-                (kind, status, self.told(private_data, self.private_data_limits().refusal))
+                (kind, status, self.for_program(private_data, self.private_data_limits().refusal))
             }
             Over::Failed { status } => (EventKind::ConnectError, status, Vec::new()),
             Over::Unreachable | Over::Disconnected => {
@@ -182,13 +182,13 @@ impl Id {
 
     /// Returns the peer's private data as programs get it. `bytes` is the maximum length in the
     /// message.
-    fn told(&self, private_data: Vec<u8>, bytes: usize) -> Vec<u8> {
-        let mut told = private_data;
+    fn for_program(&self, private_data: Vec<u8>, bytes: usize) -> Vec<u8> {
+        let mut data = private_data;
         match self.manager_attributes().padding {
-            Padding::Zeros => told.resize(bytes, 0),
+            Padding::Zeros => data.resize(bytes, 0),
             Padding::None => {}
         }
-        told
+        data
     }
 
     /// Performs the steps that an event requires when the program reads it, and returns the event.
