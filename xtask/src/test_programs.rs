@@ -23,13 +23,14 @@ use crate::test_output::TestReader;
 use crate::workspace::{Package, Workspace, cargo};
 
 /// Crates whose tests only compute.
-const COMPUTING: [&str; 17] = [
+const COMPUTING: [&str; 18] = [
     "delivery",
     "dissector",
     "engine",
     "fabric",
     "fuzz-cases",
     "interconnect",
+    "iwarp",
     "links",
     "mem",
     "papers",

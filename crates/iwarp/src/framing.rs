@@ -2,7 +2,7 @@
 
 use wire_iwarp::{Crc, FpduLayout, LENGTH_BYTES, MarkerStripper};
 
-use crate::segments::Placement;
+use crate::placement::Placement;
 
 /// Keeps the bytes of an FPDU until they can be handled.
 ///

@@ -26,12 +26,16 @@ mod ending;
 mod event;
 mod framing;
 mod gather;
+mod handshake;
 mod memory;
+mod nudges;
+mod placement;
 mod planted;
 mod receive;
 mod segments;
 mod setup;
 mod stream;
+mod terminate_payload;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -43,7 +47,8 @@ pub use config::{
 };
 pub use event::{EndCause, Event, Kind, SetupFault, Status};
 pub use gather::{Gather, Part, TURN_BYTES};
+pub use handshake::AnswerError;
 pub use memory::{Access, Memory, Piece, Refusal};
 pub use receive::DirectSink;
-pub use stream::{AnswerError, Counters, Stream};
+pub use stream::{Counters, Stream};
 pub use work::{Payload, PostError, Work, WorkKind};

@@ -8,8 +8,8 @@ use wire_iwarp::{
 use crate::event::{EndCause, SetupFault};
 use crate::framing::{Streamed, TAIL_BYTES, fpdu_length, ulpdu_length};
 use crate::memory::{Access, Memory, Piece};
+use crate::placement::Fault;
 use crate::planted::{Planted, is_planted};
-use crate::segments::Fault;
 use crate::stream::{Phase, Stream};
 
 /// Where the next bytes of the stream belong.

@@ -1,1 +1,10 @@
+//! Tests of the whole machine: single rules against a scripted peer, and two streams under torture.
 
+mod hostile;
+mod memory;
+mod random;
+mod rules;
+mod scripted;
+mod set_up;
+mod torture;
+mod world;

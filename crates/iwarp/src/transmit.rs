@@ -9,13 +9,13 @@ use wire_iwarp::{
 
 use crate::config::{MSS_MIN, Rtr};
 use crate::cursor::{Active, Cursor};
-use crate::ending::Blamed;
 use crate::event::{EndCause, Status};
 use crate::gather::{Gather, Part, Rest};
 use crate::memory::{Access, Memory, Piece, Refusal};
+use crate::placement::{Answer, OutstandingRead};
 use crate::planted::{Planted, is_planted};
-use crate::segments::{Answer, OutstandingRead};
 use crate::stream::{Phase, Role, Stream};
+use crate::terminate_payload::Blamed;
 use crate::work::{self, Entry, WorkKind, WorkRing};
 
 /// Largest payload that is copied into the frame. A copy of so few bytes costs less than another

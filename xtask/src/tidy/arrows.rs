@@ -17,6 +17,7 @@ const ROOMS: &[Room] = &[
     Room { name: "waiting", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "semantics", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "engine", lean: Lean::SansIo, is_unsafe: false },
+    Room { name: "iwarp", lean: Lean::On(&["wire-iwarp", "delivery"]), is_unsafe: false },
     // A driver moves frames without interpreting them.
     Room { name: "link", lean: Lean::On(&["wire-edge", "mem", "delivery"]), is_unsafe: true },
     Room { name: "runtime", lean: Lean::Below, is_unsafe: true },
