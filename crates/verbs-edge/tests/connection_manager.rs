@@ -15,9 +15,9 @@ use ids::{Process, saying};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
-use rdma_cm::{AcceptOptions, ConnectOptions, EventKind, Id, PortSpace};
+use rdma_cm::{AcceptOptions, ConnectOptions, EventChannel, EventKind, Id, ManagedHost, PortSpace};
 use verbs::{CompletionStatus, QueuePairState};
-use verbs_edge::Settings;
+use verbs_edge::{DeviceSettings, Settings, devices};
 
 /// Sends a message in each direction.
 fn talk(client: &Process, server: &Process, here: &End, there: &End) {
@@ -353,4 +353,33 @@ fn work_for_a_killed_peer_fails_only_after_the_disconnect_event() {
     assert_eq!(here.poll(), []);
     asks.disconnect().expect("there was a connection");
     assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);
+}
+
+#[test]
+fn an_id_that_listens_on_all_addresses_listens_on_each_device_of_the_process() {
+    let links = ends::with_links("udp:127.0.0.2").links;
+    let others = vec![DeviceSettings { name: "second0".into(), links }];
+    let devices = devices(&Settings { others, ..loopback() }).expect("the settings are good");
+    let host = ManagedHost::new(devices.clone());
+    let channel = EventChannel::new(&host).expect("a channel");
+    let listener = Id::new(&host, &channel, PortSpace::Tcp, None).expect("an id");
+    listener.bind(([0; 4], 0).into()).expect("a port that is free at both devices");
+    listener.listen(0).expect("it listens");
+    let port = listener.local().expect("an address").port();
+    let client = Process::new();
+    for (ip, managed) in [[127, 0, 0, 1], [127, 0, 0, 2]].into_iter().zip(&devices) {
+        let (asks, _end) = client.resolved((ip, port).into());
+        asks.connect(&saying(b"")).expect("it asks");
+        let request = channel.get().expect("there will be an event");
+        assert_eq!(request.kind, EventKind::ConnectRequest);
+        request.acknowledge();
+        let device = request.id.device().expect("a device");
+        assert!(Arc::ptr_eq(&device, &managed.device), "{device:?} has the request to {ip:?}");
+        request.id.reject(b"").expect("it is pending");
+        client.got(EventKind::Rejected);
+        asks.destroy().expect("once");
+    }
+    // Both devices release the port.
+    listener.destroy().expect("once");
+    UdpSocket::bind(SocketAddr::from(([0; 4], port))).expect("the port is free");
 }
