@@ -128,11 +128,12 @@ fn short_name(package: &str) -> String {
     short.unwrap_or(package).into()
 }
 
-/// Crates on which `ethernot` depends, and the formats of other wires. They are published under
+/// Crates on which `ethernot` depends, and the formats and machines of other wires. They are published under
 /// longer names, because the short names may be taken.
-const PUBLISHED: [&str; 11] = [
+const PUBLISHED: [&str; 12] = [
     "delivery",
     "engine",
+    "iwarp",
     "link",
     "links",
     "mem",

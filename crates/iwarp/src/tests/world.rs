@@ -515,20 +515,17 @@ impl World {
             Err(PostError::Full | PostError::NotConnected) => return Ok(()),
             Err(error) => return Err(format!("post: {error}")),
         }
-        match work_kind {
-            WorkKind::Send { invalidate, .. } => {
-                peer.claimed += 1;
-                if let Some(stag) = invalidate {
-                    peer.windows += 1;
-                    peer.memory.add(stag.0, base(stag.0), 8, (true, true));
-                }
-                peer.memory.want(&op.sink, &content, false);
+        if op.kind == Kind::Send {
+            peer.claimed += 1;
+            if let Some(stag) = op.invalidate {
+                peer.windows += 1;
+                peer.memory.add(stag.0, base(stag.0), 8, (true, true));
             }
-            _ => {
-                take(&mut peer.remote_free, 1 - index, REMOTE_SINK, op.bytes);
-                if op.bytes > 0 {
-                    peer.memory.want(&op.sink, &content, true);
-                }
+            peer.memory.want(&op.sink, &content, false);
+        } else {
+            take(&mut peer.remote_free, 1 - index, REMOTE_SINK, op.bytes);
+            if op.bytes > 0 {
+                peer.memory.want(&op.sink, &content, true);
             }
         }
         end.ops.push(op);
@@ -583,7 +580,8 @@ impl World {
                 }
                 let earlier = peer.ops.iter().take(number);
                 let mut reads = earlier.filter(|op| op.kind == Kind::Read);
-                if op.fence && !reads.all(|read| peer.memory.is_placed(&read.sink)) {
+                let has_sink = peer.memory.region(LOCAL_SINK).is_some();
+                if op.fence && has_sink && !reads.all(|read| peer.memory.is_placed(&read.sink)) {
                     return Err(format!("Send {number} overtook a read before its fence"));
                 }
                 Ok(())
