@@ -23,6 +23,16 @@ usage: cargo xtask COMMAND
   dissector                  regenerate tools/wireshark/ethernot.lua
   fuzz --seconds N [TARGET...]
                              run every fuzz target one after the other, or the named ones, for N seconds in total
+  guest build                build a virtual machine with the RDMA devices siw and rxe, from Debian packages
+  guest run [OPTIONS] [--seconds N] -- COMMAND
+                             start the machine, run a shell command in it, and end it
+  guest pair [OPTIONS] -- COMMAND
+                             start two machines on one network, and run a shell command on this host: `$A ls` runs `ls`
+                             in the first, `$B ls` in the second
+  guest start [--name NAME] [OPTIONS], guest exec [--name NAME] [--seconds N] -- COMMAND, guest stop [--name NAME]
+                             start a machine, run commands in it, end it; OPTIONS:
+                             --net none|user[:HOST=GUEST,...]|tap:NAME,HOST/PREFIX,GUEST   --device siw|rxe
+                             --clock host|instructions   --processors N   --memory MIB   --share FOLDER   --pcap FILE
   install --destdir DIR [--prefix PREFIX]
                              build and install the command, its libraries and documents below DIR
   package [--output DIR]     build a Debian package of the same files (needs dpkg-dev); prints its path

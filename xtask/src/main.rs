@@ -13,6 +13,7 @@ mod deny;
 mod error;
 mod floor;
 mod fuzz;
+mod guest;
 mod install;
 mod known_failures;
 mod libraries;
@@ -68,6 +69,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
         "api" => public_api::run(&Workspace::load()?),
         "acceptance" => acceptance::run(&Workspace::load()?, rest),
         "fuzz" => fuzz::run(&Workspace::load()?, rest),
+        "guest" => Ok(guest::run(&Workspace::load()?, rest)),
         "deny" => Ok(outcome(deny::test()?)),
         "install" => install::run(&Workspace::load()?, rest),
         "package" => package::run(&Workspace::load()?, rest),

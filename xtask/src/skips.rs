@@ -48,7 +48,7 @@ impl fmt::Display for Skips {
 const SHOWN_MAX: usize = 8;
 
 const REMEDY: &str = "To have them: run `./x test` as root, with a network, on Debian or Ubuntu, without X_NO_INSTALL: it \
-    installs packages and fetches wheels. Tests that measure run in `./x acceptance SUITE`.";
+    installs packages and fetches wheels. For tests in a guest: `./x guest build`. Tests that measure run in `./x acceptance SUITE`.";
 
 #[cfg(test)]
 mod tests {
