@@ -50,6 +50,7 @@ impl Built {
     ///
     /// Call it on the main thread: the kernel kills the guest when the calling thread ends.
     pub(crate) fn boot(&self, name: &str, options: &MachineOptions) -> Result<Guest, GuestError> {
+        self.remove_leftovers();
         let folder = self.new_folder(name)?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", QEMU]).args(self.arguments(name, options));
@@ -114,6 +115,19 @@ impl Built {
         self.folder.join("running").join(name)
     }
 
+    /// Removes the folders of guests that ended with their process, because that was killed. Their
+    /// names contain the number of the process (`run-NUMBER`, `pair-NUMBER-a`).
+    fn remove_leftovers(&self) {
+        let Ok(entries) = fs::read_dir(self.folder.join("running")) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if process_in(&name).is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+                // Another run may remove the same folder.
+                let _removed = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
     /// Creates the folder of a guest that is to start. A guest of this name that has ended, for
     /// example because it was killed, left an old one.
     fn new_folder(&self, name: &str) -> Result<PathBuf, GuestError> {
@@ -163,6 +177,14 @@ impl Drop for Guest {
     }
 }
 
+/// Returns the number of the process that a guest of `run` or `pair` belongs to, given its name.
+fn process_in(name: &str) -> Option<&str> {
+    let (kind, rest) = name.split_once('-')?;
+    let process = rest.split('-').next()?;
+    let is_number = !process.is_empty() && process.bytes().all(|byte| byte.is_ascii_digit());
+    (["run", "pair"].contains(&kind) && is_number).then_some(process)
+}
+
 /// Returns the end of what qemu and the guest's kernel printed.
 pub(crate) fn last_words(folder: &Path) -> String {
     let read = |name| fs::read(folder.join(name)).unwrap_or_default();
@@ -204,3 +226,38 @@ const QEMU_START: Duration = Duration::from_secs(30);
 
 /// Time between two checks of a file that another process creates.
 const STEP: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_guests_of_run_and_pair_belong_to_a_process() {
+        assert_eq!(process_in("run-12"), Some("12"));
+        assert_eq!(process_in("pair-12-b"), Some("12"));
+        for name in ["guest", "run", "run-", "run-x", "start-12", "pair--12"] {
+            assert_eq!(process_in(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn folders_of_ended_processes_are_removed_and_others_stay() {
+        let folder = std::env::temp_dir().join(format!("xtask-guests-{}", std::process::id()));
+        let running = folder.join("running");
+        let alive = format!("run-{}", std::process::id());
+        // Numbers of processes stay below 2^22.
+        for name in ["run-4194305", "pair-4194305-a", alive.as_str(), "guest"] {
+            fs::create_dir_all(running.join(name)).expect("a folder");
+        }
+        Built { folder: folder.clone() }.remove_leftovers();
+        let is_there = |name: &str| running.join(name).exists();
+        let left = (
+            is_there("run-4194305"),
+            is_there("pair-4194305-a"),
+            is_there(&alive),
+            is_there("guest"),
+        );
+        fs::remove_dir_all(&folder).expect("removed");
+        assert_eq!(left, (false, false, true, true));
+    }
+}
