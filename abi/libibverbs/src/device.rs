@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rdma_cm::ManagedDevice;
 use verbs::{Error, PortCounters, Transport, sysfs};
-use verbs_edge::{LogLevel, Settings};
+use verbs_edge::{DeviceKind, LogLevel, Settings};
 
 use crate::failure::{code, invalid, number, pointer, say, silent};
 use crate::layout::{ibv_context, ibv_device, verbs_context};
@@ -308,7 +308,7 @@ fn devices() -> Result<&'static Devices, Error> {
         return Ok(devices);
     }
     let settings = Settings::from_environment().inspect_err(report)?;
-    let made = verbs_edge::devices(&settings).inspect_err(report)?;
+    let made = devices_of(&settings).inspect_err(report)?;
     let devices = made.into_iter().enumerate().map(|(index, device)| make(index, device)).collect();
     let fresh = Box::into_raw(Box::new(Devices { process, devices }));
     let stored = DEVICES.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
@@ -316,6 +316,22 @@ fn devices() -> Result<&'static Devices, Error> {
     // stay unused.
     // SAFETY: the library never frees devices.
     Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
+}
+
+/// Returns the devices that the settings name, in the order of the settings.
+fn devices_of(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
+    let named = settings.devices();
+    let mut edges = verbs_edge::devices(settings)?.into_iter();
+    let mut devices = Vec::new();
+    for device in named {
+        match device.kind {
+            DeviceKind::Edge => devices.extend(edges.next()),
+            DeviceKind::Iwarp => {
+                devices.push(verbs_iwarp::device(&device.name, settings.strictness)?);
+            }
+        }
+    }
+    Ok(devices)
 }
 
 /// Logs an error that was found in the settings, because otherwise the user would not learn why

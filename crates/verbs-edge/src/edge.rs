@@ -26,11 +26,11 @@ use crate::limits::{
     DOMAINS_MAX, GROUPS_MAX, INLINE_MAX, QUEUE_PAIRS_MAX, READ_DEPTH, WORK_REQUESTS_MAX,
 };
 use crate::ports::ClaimedPorts;
-use crate::settings::{DeviceSettings, Settings};
+use crate::settings::{DeviceKind, DeviceSettings, Settings};
 use crate::source::QueuePairSource;
 use crate::wire::ConnectedWire;
 
-/// Returns the devices of this process, and does not start them. A forked child cannot use the
+/// Returns the edge devices of this process, and does not start them. A forked child cannot use the
 /// devices of its parent, so it must call this function itself.
 ///
 /// # Errors
@@ -61,8 +61,8 @@ pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
 /// Returns separate settings for each device. In each of these settings, the device is the first
 /// and only device.
 fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>, Error> {
-    let first = DeviceSettings { name: settings.device.clone(), links: settings.links.clone() };
-    let mut devices: Vec<_> = std::iter::once(first).chain(settings.others.clone()).collect();
+    let mut devices = settings.devices();
+    devices.retain(|device| device.kind == DeviceKind::Edge);
     if devices.len() > 1 && devices.iter().all(|device| device.links.is_empty()) {
         // Assign each interface to one device. The device is like a network adapter, where each
         // port also belongs to one device.
@@ -87,6 +87,7 @@ fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>,
         }
     }
     let one = |device: DeviceSettings| Settings {
+        kind: device.kind,
         device: device.name,
         links: device.links,
         others: Vec::new(),

@@ -12,6 +12,8 @@ use verbs::{Error, Strictness};
 /// environment stands for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
+    /// Protocol of the first device.
+    pub kind: DeviceKind,
     /// Links of the first device. If the list is empty, the device uses all links that it finds.
     pub links: Vec<LinkSpec>,
     /// Name of the first device.
@@ -33,9 +35,39 @@ pub struct Settings {
     pub strictness: Strictness,
 }
 
+/// The protocol that a device speaks.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum DeviceKind {
+    /// The edge protocol.
+    #[default]
+    Edge,
+    /// iWARP, which is RDMA over TCP.
+    Iwarp,
+}
+
+impl DeviceKind {
+    /// Returns the kind with this name.
+    fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "edge" => Some(Self::Edge),
+            "iwarp" => Some(Self::Iwarp),
+            _ => None,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Edge => "edge",
+            Self::Iwarp => "iwarp",
+        }
+    }
+}
+
 /// Settings of the second or a later device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceSettings {
+    /// Protocol of the device.
+    pub kind: DeviceKind,
     /// Name of the device.
     pub name: String,
     /// Links of the device. If this list is empty for every device, each interface is assigned to
@@ -62,6 +94,7 @@ pub enum LogLevel {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            kind: DeviceKind::Edge,
             links: Vec::new(),
             device: "edge0".into(),
             others: Vec::new(),
@@ -84,6 +117,31 @@ impl Settings {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
+    /// Returns the settings of each device, in order.
+    pub fn devices(&self) -> Vec<DeviceSettings> {
+        let first = DeviceSettings {
+            kind: self.kind,
+            name: self.device.clone(),
+            links: self.links.clone(),
+        };
+        std::iter::once(first).chain(self.others.clone()).collect()
+    }
+
+    /// Checks that the kinds of the devices have what the other settings ask for.
+    fn check_kinds(&self) -> Result<(), Error> {
+        let kinds = || std::iter::once(self.kind).chain(self.others.iter().map(|one| one.kind));
+        let has_iwarp = kinds().any(|kind| kind == DeviceKind::Iwarp);
+        if has_iwarp && self.faults.is_any() {
+            let what = "an iWARP device has no links into which faults could be injected; use tc";
+            return Err(wrong(FAULTS, what));
+        }
+        if self.pcap.is_some() && kinds().all(|kind| kind == DeviceKind::Iwarp) {
+            let what = "an iWARP device writes no capture; use tcpdump on its TCP port";
+            return Err(wrong(PCAP, what));
+        }
+        Ok(())
+    }
+
     /// Reads the settings from variables. `value_of` gets the name of a variable and returns its
     /// value. An empty value counts as unset.
     ///
@@ -93,11 +151,13 @@ impl Settings {
         let value_of = |name: &str| value_of(name).filter(|value| !value.is_empty());
         let mut settings = Self::default();
         let links = value_of(LINKS).map_or(Ok(Vec::new()), |links| read_links(&links))?;
-        let names =
-            value_of(DEVICE).map_or(Ok(vec![settings.device]), |names| read_names(&names))?;
+        let names = value_of(DEVICE).map_or_else(
+            || Ok(vec![(DeviceKind::Edge, settings.device)]),
+            |names| read_names(&names),
+        )?;
         let mut devices = assign(names, links)?.into_iter();
         let first = devices.next().ok_or_else(|| wrong(DEVICE, "names no device"))?;
-        (settings.device, settings.links) = (first.name, first.links);
+        (settings.kind, settings.device, settings.links) = (first.kind, first.name, first.links);
         settings.others = devices.collect();
         settings.trace = value_of(TRACE).map(PathBuf::from);
         settings.pcap = value_of(PCAP).map(PathBuf::from);
@@ -111,6 +171,7 @@ impl Settings {
             let port: u16 = base.parse().map_err(|error| wrong(SLOT_BASE, error))?;
             settings.slot_base = Some(port);
         }
+        settings.check_kinds()?;
         settings.strictness = match value_of(STRICT).as_deref() {
             None | Some("0") => Strictness::Lenient,
             Some("1") => Strictness::Strict,
@@ -145,25 +206,46 @@ impl LogLevel {
     }
 }
 
-/// Reads names that are separated by commas.
-fn read_names(text: &str) -> Result<Vec<String>, Error> {
-    let mut names: Vec<String> = Vec::new();
-    for name in text.split(',') {
-        let name = check_device(name.trim().to_owned())?;
-        if names.contains(&name) {
+/// Reads devices that are separated by commas. Each is a kind (`iwarp`), a kind with a name
+/// (`iwarp=mine0`), or the name of an edge device. A device without a name is called after its kind
+/// and its number among the devices of this kind.
+fn read_names(text: &str) -> Result<Vec<(DeviceKind, String)>, Error> {
+    let mut devices: Vec<(DeviceKind, String)> = Vec::new();
+    for word in text.split(',').map(str::trim) {
+        let (kind, name) = match word.split_once('=') {
+            None => (DeviceKind::of_name(word), None),
+            Some((kind, name)) => {
+                let known = DeviceKind::of_name(kind);
+                let known = known.ok_or_else(|| {
+                    let what = format!("{kind:?} is no kind of device; use edge or iwarp");
+                    wrong(DEVICE, what)
+                })?;
+                (Some(known), Some(name))
+            }
+        };
+        let (kind, name) = match (kind, name) {
+            (Some(kind), None) => {
+                let count = devices.iter().filter(|(other, _)| *other == kind).count();
+                (kind, format!("{}{count}", kind.name()))
+            }
+            (Some(kind), Some(name)) => (kind, name.to_owned()),
+            (None, _) => (DeviceKind::Edge, word.to_owned()),
+        };
+        let name = check_device(name)?;
+        if devices.iter().any(|(_, other)| *other == name) {
             return Err(wrong(
                 DEVICE,
                 format!("two devices have the name {name}; use each name once"),
             ));
         }
-        names.push(name);
+        devices.push((kind, name));
     }
-    if names.len() > DEVICES_MAX {
+    if devices.len() > DEVICES_MAX {
         let what =
-            format!("too many devices, {}: a process has at most {DEVICES_MAX}", names.len());
+            format!("too many devices, {}: a process has at most {DEVICES_MAX}", devices.len());
         return Err(wrong(DEVICE, what));
     }
-    Ok(names)
+    Ok(devices)
 }
 
 /// Reads lists of links, which are separated by two slashes.
@@ -172,25 +254,29 @@ fn read_links(text: &str) -> Result<Vec<Vec<LinkSpec>>, Error> {
     text.split("//").map(list).collect()
 }
 
-/// Assigns a list of links to each device. If there is only one list, every device gets this list.
-fn assign(names: Vec<String>, lists: Vec<Vec<LinkSpec>>) -> Result<Vec<DeviceSettings>, Error> {
-    if lists.len() > 1 && lists.len() != names.len() {
-        let (lists, names) = (lists.len(), names.len());
+/// Assigns a list of links to each edge device. If there is only one list, every edge device gets
+/// this list. Devices of other kinds have no links.
+fn assign(
+    devices: Vec<(DeviceKind, String)>,
+    lists: Vec<Vec<LinkSpec>>,
+) -> Result<Vec<DeviceSettings>, Error> {
+    let edges = devices.iter().filter(|(kind, _)| *kind == DeviceKind::Edge).count();
+    if edges == 0 && !lists.is_empty() {
+        return Err(wrong(LINKS, "only edge devices have links; name one in ETHERNOT_DEVICE"));
+    }
+    if lists.len() > 1 && lists.len() != edges {
+        let lists = lists.len();
         let what = format!(
-            "{lists} lists of links for {names} devices; write one list for each device, with // between the lists"
+            "{lists} lists of links for {edges} devices; write one list for each device, with // between the lists"
         );
         return Err(wrong(LINKS, what));
     }
-    let count = lists.len();
-    let lists = lists.into_iter().cycle();
-    Ok(match count {
-        0 => names.into_iter().map(|name| DeviceSettings { name, links: Vec::new() }).collect(),
-        _ => names
-            .into_iter()
-            .zip(lists)
-            .map(|(name, links)| DeviceSettings { name, links })
-            .collect(),
-    })
+    let mut lists = lists.into_iter().cycle();
+    let settings = |(kind, name)| {
+        let links = if kind == DeviceKind::Edge { lists.next() } else { None };
+        DeviceSettings { kind, name, links: links.unwrap_or_default() }
+    };
+    Ok(devices.into_iter().map(settings).collect())
 }
 
 /// Checks a device name. Programs store the name in 64 bytes and use it in file paths.
@@ -267,8 +353,7 @@ mod tests {
     fn devices_have_their_own_links_or_share_one_list() {
         let devices = |names: &str, links: &str| {
             let settings = read(&[(DEVICE, names), (LINKS, links)]).expect("it means something");
-            let first = DeviceSettings { name: settings.device, links: settings.links };
-            let devices = std::iter::once(first).chain(settings.others);
+            let devices = settings.devices().into_iter();
             let shown = |list: Vec<LinkSpec>| {
                 list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
             };
@@ -287,12 +372,42 @@ mod tests {
     }
 
     #[test]
+    fn a_device_may_be_named_by_its_kind() {
+        let devices = |names: &str| {
+            let settings = read(&[(DEVICE, names)]).expect("it means something");
+            let devices = settings.devices().into_iter();
+            devices.map(|device| (device.kind, device.name)).collect::<Vec<_>>()
+        };
+        let edge = |name: &str| (DeviceKind::Edge, name.to_owned());
+        let iwarp = |name: &str| (DeviceKind::Iwarp, name.to_owned());
+        assert_eq!(devices("iwarp"), [iwarp("iwarp0")]);
+        assert_eq!(devices("edge,iwarp,iwarp"), [edge("edge0"), iwarp("iwarp0"), iwarp("iwarp1")]);
+        assert_eq!(devices("iwarp=mine0,mine1"), [iwarp("mine0"), edge("mine1")]);
+        let settings = read(&[(DEVICE, "iwarp,edge"), (LINKS, "udp:127.0.0.1")]);
+        let settings = settings.expect("it means something");
+        assert_eq!((settings.links.len(), settings.others[0].links.len()), (0, 1));
+    }
+
+    #[test]
+    fn settings_that_an_iwarp_device_lacks_are_refused() {
+        for (variable, value) in [(FAULTS, "loss=0.1"), (PCAP, "/tmp/x"), (LINKS, "udp:127.0.0.1")]
+        {
+            let Err(Error::Invalid(what)) = read(&[(DEVICE, "iwarp"), (variable, value)]) else {
+                panic!("{variable}={value} was accepted");
+            };
+            assert!(what.starts_with(variable), "{what}");
+        }
+    }
+
+    #[test]
     fn invalid_settings_are_refused_with_the_name_of_the_variable() {
         for (variable, value) in [
             (LINKS, "udp:::::"),
             (DEVICE, "a/b"),
             (DEVICE, ".."),
             (DEVICE, "edge0,"),
+            (DEVICE, "siw=a"),
+            (DEVICE, "iwarp="),
             (DEVICE, "edge0,edge0"),
             (DEVICE, "a,b,c,d,e,f,g,h,i"),
             (LINKS, "eth0//eth1"),

@@ -17,7 +17,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use rdma_cm::{AcceptOptions, ConnectOptions, EventChannel, EventKind, Id, ManagedHost, PortSpace};
 use verbs::{CompletionStatus, QueuePairState};
-use verbs_edge::{DeviceSettings, Settings, devices};
+use verbs_edge::{DeviceKind, DeviceSettings, Settings, devices};
 
 /// Sends a message in each direction.
 fn talk(client: &Process, server: &Process, here: &End, there: &End) {
@@ -358,7 +358,7 @@ fn work_for_a_killed_peer_fails_only_after_the_disconnect_event() {
 #[test]
 fn an_id_that_listens_on_all_addresses_listens_on_each_device_of_the_process() {
     let links = ends::with_links("udp:127.0.0.2").links;
-    let others = vec![DeviceSettings { name: "second0".into(), links }];
+    let others = vec![DeviceSettings { kind: DeviceKind::Edge, name: "second0".into(), links }];
     let devices = devices(&Settings { others, ..loopback() }).expect("the settings are good");
     let host = ManagedHost::new(devices.clone());
     let channel = EventChannel::new(&host).expect("a channel");

@@ -27,10 +27,12 @@ const ROOMS: &[Room] = &[
     Room { name: "rdma-cm", lean: Lean::On(&["verbs"]), is_unsafe: false },
     // The verbs device over the edge engine, and its connection manager.
     Room { name: "verbs-edge", lean: Lean::Below, is_unsafe: false },
+    // The verbs device that speaks iWARP over TCP, and its connection manager.
+    Room { name: "verbs-iwarp", lean: Lean::Below, is_unsafe: false },
     // The C ABI of libibverbs and librdmacm: structures and functions.
     Room {
         name: "libibverbs-abi",
-        lean: Lean::On(&["work", "verbs", "rdma-cm", "verbs-edge"]),
+        lean: Lean::On(&["work", "verbs", "rdma-cm", "verbs-edge", "verbs-iwarp"]),
         is_unsafe: true,
     },
     Room { name: "sockets", lean: Lean::Below, is_unsafe: false },

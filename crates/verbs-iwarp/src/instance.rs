@@ -1,0 +1,172 @@
+//! The parts of a started device: the runtime, the machine of the streams, and the queue pairs.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use delivery::Instant;
+use engine::{Engine, EngineConfig, Event};
+use mem::{MemoryAccess, TableLimits};
+use runtime::{Hooks, Interest, MachineId, Runtime, RuntimeConfig};
+use verbs::{Error, QueuePair, Registry};
+use work::CompletionQueue;
+
+use crate::failure::{failed, forked};
+use crate::limits::{DOMAINS_MAX, QUEUE_PAIRS_MAX, stream_config};
+use crate::source::{QueuePairSource, RungStreams};
+use crate::streams::Streams;
+
+/// A started device.
+pub(crate) struct Instance {
+    runtime: Runtime,
+    machine: MachineId,
+    rung: Arc<RungStreams>,
+    registry: Arc<Registry>,
+    /// The queue pairs by number.
+    sources: Mutex<HashMap<u32, Arc<QueuePairSource>>>,
+    numbers: Mutex<Numbers>,
+}
+
+/// The numbers of queue pairs in use. Peers never see them.
+struct Numbers {
+    used: HashSet<u32>,
+    next: u32,
+}
+
+/// Passes the completions of the machine on. The engine has no links and no connections.
+struct CompletionHooks(Arc<Registry>);
+
+impl Hooks for CompletionHooks {
+    fn on_event(&self, _: &mut Engine, _: &MemoryAccess<'_>, _: Instant, _: Event) {}
+
+    fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
+        self.0.on_completions(queues);
+    }
+}
+
+impl Instance {
+    /// Starts the runtime with the machine.
+    pub(crate) fn start(registry: &Arc<Registry>) -> Result<Arc<Self>, Error> {
+        let usual = RuntimeConfig::from_entropy().map_err(failed)?;
+        let config = RuntimeConfig {
+            engine: EngineConfig::default(),
+            handles_max: 1,
+            submissions_max: 1,
+            regions: TableLimits::default()
+                .regions_max(TableLimits::REGIONS_MAX)
+                .domains_max(DOMAINS_MAX),
+            ..usual
+        };
+        let hooks = CompletionHooks(Arc::clone(registry));
+        let runtime = Runtime::start(config, Vec::new(), Box::new(hooks)).map_err(failed)?;
+        let rung = Arc::default();
+        let streams = Streams::new(&rung, stream_config());
+        let machine = runtime.attach_machine(Box::new(streams)).map_err(failed)?;
+        let next = RandomState::new().hash_one(0) as u32;
+        let instance = Arc::new(Self {
+            runtime,
+            machine,
+            rung,
+            registry: Arc::clone(registry),
+            sources: Mutex::default(),
+            numbers: Mutex::new(Numbers { used: HashSet::new(), next }),
+        });
+        Ok(instance)
+    }
+
+    pub(crate) const fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    pub(crate) const fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Checks that this process has started the device, and that no thread has panicked in a turn.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.runtime.check_process().map_err(forked)?;
+        if self.runtime.is_sound() {
+            return Ok(());
+        }
+        Err(Error::Failed(
+            "a thread panicked inside the device, which is a bug of the library".into(),
+        ))
+    }
+
+    /// Calls `work` with the streams, inside a turn, and returns its result.
+    pub(crate) fn with_streams<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Streams, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.check()?;
+        self.runtime.with_machine(self.machine, work).map_err(failed)
+    }
+
+    /// Enters a queue pair of the device.
+    pub(crate) fn enter(&self, queue_pair: &Arc<QueuePair>) -> Result<Arc<QueuePairSource>, Error> {
+        let source = Arc::new(QueuePairSource::new(queue_pair, queue_pair.domain()?, &self.rung));
+        lock(&self.sources).insert(queue_pair.number(), Arc::clone(&source));
+        Ok(source)
+    }
+
+    /// Removes a queue pair.
+    pub(crate) fn forget(&self, number: u32) {
+        if self.check().is_ok() {
+            lock(&self.sources).remove(&number);
+        }
+    }
+
+    /// Returns the source of a queue pair of this device.
+    pub(crate) fn source_of(&self, queue_pair: &QueuePair) -> Result<Arc<QueuePairSource>, Error> {
+        let number = queue_pair.number();
+        let source = lock(&self.sources).get(&number).cloned();
+        source.ok_or_else(|| {
+            Error::Invalid(format!("queue pair {number:#x} belongs to another device"))
+        })
+    }
+
+    /// Reserves a number for a queue pair. Returns `None` if the device has its maximum of them.
+    pub(crate) fn reserve_number(&self) -> Option<u32> {
+        let mut numbers = lock(&self.numbers);
+        if numbers.used.len() >= QUEUE_PAIRS_MAX as usize {
+            return None;
+        }
+        loop {
+            let number = numbers.next & NUMBER_MASK;
+            numbers.next = numbers.next.wrapping_add(1);
+            // Adapters keep the numbers 0 and 1 for management.
+            if number > 1 && number != NUMBER_MASK && numbers.used.insert(number) {
+                return Some(number);
+            }
+        }
+    }
+
+    /// Releases the number of a queue pair.
+    pub(crate) fn release_number(&self, number: u32) {
+        lock(&self.numbers).used.remove(&number);
+    }
+
+    /// Waits until `ready` returns true, but at most for [`MOMENT`].
+    pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
+        // In a forked child, and after a failure of the device, no completion arrives.
+        if self.check().is_err() {
+            return;
+        }
+        let is_ready = || ready().then_some(());
+        if let Ok(None) = self.runtime.wait(Interest::News, Some(MOMENT), is_ready) {
+            let _forked = self.runtime.leave_links();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Maximum time for which a waiting thread makes the turns itself. The caller has blocked signals
+/// meanwhile, so the time must be short.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// Queue pair numbers have 24 bits.
+const NUMBER_MASK: u32 = 0xff_ffff;

@@ -1,0 +1,21 @@
+//! The verbs device that speaks iWARP, RDMA over TCP (RFC 5040, RFC 5041, RFC 5044), over sockets
+//! of the kernel. It has a [`verbs::Provider`] and an [`rdma_cm::ConnectionManager`].
+//!
+//! One machine of the device's runtime ([`runtime::Machine`]) has all streams. The crate `iwarp`
+//! keeps the protocol, [`link::tcp`] the sockets.
+#![forbid(unsafe_code)]
+
+mod device;
+mod ends;
+mod entry;
+mod exchange;
+mod failure;
+mod instance;
+mod limits;
+mod memory;
+mod source;
+mod streams;
+mod wire;
+mod work;
+
+pub use device::device;

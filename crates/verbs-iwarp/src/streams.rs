@@ -1,0 +1,408 @@
+//! The machine: all streams and listening ports of a device.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
+
+use delivery::Instant;
+use iwarp::Config;
+use link::tcp::{TcpPort, TcpStream};
+use mem::MemoryAccess;
+use rdma_cm::{Caller, Exchange, Listener, PortSpace, Request};
+use runtime::{Descriptors, Machine, Progress, Readiness};
+use verbs::{Gid, Registry};
+use work::{CompletionQueue, Owner};
+
+use crate::ends::end_of;
+use crate::entry::{Asked, Entry, Found, Tools, segment_bytes};
+use crate::source::{QueuePairSource, RungStreams};
+
+/// The device of the streams.
+pub(crate) trait Home: Send + Sync {
+    /// Returns the registry of completion owners.
+    fn registry(&self) -> &Registry;
+
+    /// Returns the exchange of a stream that a peer has asked for.
+    fn exchange(self: Arc<Self>, stream: u64) -> Arc<dyn Exchange>;
+}
+
+/// All streams and listening ports of a device.
+pub(crate) struct Streams {
+    home: Option<Weak<dyn Home>>,
+    descriptors: Option<Descriptors>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    ports: Vec<Option<Listened>>,
+    /// Ports at which connections wait.
+    ready_ports: Vec<usize>,
+    rung: Arc<RungStreams>,
+    /// Room for the streams whose doorbells were rung.
+    rung_now: Vec<u64>,
+    /// The streams that have something to do in the next turn.
+    active: Vec<u32>,
+    /// The stream that brought something last. A peer that has spoken probably speaks again soon,
+    /// so each turn reads this stream without waiting until the kernel reports it.
+    last: Option<u32>,
+    /// When streams want their turns. An entry may be out of date: the stream decides.
+    timers: BinaryHeap<Reverse<(Instant, u32)>>,
+    tools: Tools,
+    config: Config,
+}
+
+/// A place for a stream.
+#[derive(Default)]
+struct Slot {
+    /// Number of streams that have had this place.
+    life: u32,
+    entry: Option<Entry>,
+    is_active: bool,
+    /// Earliest time at which the timers call the stream. `None` if they do not.
+    called_at: Option<Instant>,
+}
+
+/// A port at which an id listens.
+struct Listened {
+    port: Arc<TcpPort>,
+    listener: Arc<dyn Listener>,
+}
+
+impl Streams {
+    pub(crate) fn new(rung: &Arc<RungStreams>, config: Config) -> Self {
+        Self {
+            home: None,
+            descriptors: None,
+            slots: Vec::new(),
+            free: Vec::new(),
+            ports: Vec::new(),
+            ready_ports: Vec::new(),
+            rung: Arc::clone(rung),
+            rung_now: Vec::new(),
+            active: Vec::new(),
+            last: None,
+            timers: BinaryHeap::new(),
+            tools: Tools::new(),
+            config,
+        }
+    }
+
+    /// Sets the device to which the streams belong.
+    pub(crate) fn settle(&mut self, home: Weak<dyn Home>) {
+        self.home = Some(home);
+    }
+
+    fn home(&self) -> Option<Arc<dyn Home>> {
+        self.home.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Adds the stream of an initiator, whose socket connects. Returns the bits of its owner.
+    pub(crate) fn connect(
+        &mut self,
+        socket: TcpStream,
+        config: Config,
+        private_data: Vec<u8>,
+        source: &Arc<QueuePairSource>,
+        caller: Arc<dyn Caller>,
+    ) -> std::io::Result<u64> {
+        let owner = self.next_owner();
+        let source = Arc::clone(source);
+        self.carry(owner, &source);
+        self.insert(Entry::connecting(owner, socket, config, private_data, source, caller))?;
+        Ok(owner.bits())
+    }
+
+    /// Accepts the request of a peer. Returns false if the peer has withdrawn it.
+    pub(crate) fn accept(
+        &mut self,
+        stream: u64,
+        source: &Arc<QueuePairSource>,
+        private_data: &[u8],
+        reads: (u16, u16),
+    ) -> bool {
+        let Some(entry) = self.entry(stream) else { return false };
+        let owner = entry.owner();
+        if !entry.accept(source, private_data, reads) {
+            return false;
+        }
+        self.carry(owner, source);
+        self.activate(owner.index());
+        true
+    }
+
+    /// Makes completions and doorbells of the queue pair belong to the stream.
+    fn carry(&mut self, owner: Owner, source: &Arc<QueuePairSource>) {
+        if let Some(home) = self.home() {
+            home.registry().own(owner, source.queue_pair());
+        }
+        source.set_stream(Some(owner.bits()));
+    }
+
+    /// Rejects the request of a peer.
+    pub(crate) fn reject(&mut self, stream: u64, private_data: &[u8]) {
+        if let Some(entry) = self.entry(stream) {
+            entry.reject(private_data);
+            self.activate(stream as u32);
+        }
+    }
+
+    /// Closes a stream. All its completions are in their queues after this call.
+    pub(crate) fn close(&mut self, now: Instant, access: &MemoryAccess<'_>, stream: u64) {
+        let tools = &mut self.tools;
+        let slot = self.slots.get_mut(stream as u32 as usize);
+        let entry = slot.filter(|slot| slot.life == (stream >> 32) as u32);
+        if let Some(entry) = entry.and_then(|slot| slot.entry.as_mut()) {
+            entry.close(now, access, tools);
+            self.activate(stream as u32);
+        }
+    }
+
+    /// Forgets the id of a stream. A request that the id has not answered is rejected.
+    pub(crate) fn forget(&mut self, stream: u64) {
+        if let Some(entry) = self.entry(stream) {
+            entry.forget_caller();
+            self.activate(stream as u32);
+        }
+    }
+
+    /// Listens at a port. Returns the number of the port.
+    pub(crate) fn listen(
+        &mut self,
+        port: Arc<TcpPort>,
+        listener: Arc<dyn Listener>,
+    ) -> std::io::Result<usize> {
+        port.listen(BACKLOG)?;
+        let free = self.ports.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.ports.len());
+        if let Some(descriptors) = &self.descriptors {
+            descriptors.watch(port.as_fd(), PORT_KEYS | index as u64, Readiness::READABLE)?;
+        }
+        let listened = Some(Listened { port, listener });
+        match self.ports.get_mut(index) {
+            Some(place) => *place = listened,
+            None => self.ports.push(listened),
+        }
+        Ok(index)
+    }
+
+    /// Accepts no more connections at a port.
+    pub(crate) fn stop_listening(&mut self, index: usize) {
+        if let Some(listened) = self.ports.get_mut(index).and_then(Option::take)
+            && let Some(descriptors) = &self.descriptors
+        {
+            descriptors.unwatch(listened.port.as_fd());
+        }
+    }
+
+    fn entry(&mut self, stream: u64) -> Option<&mut Entry> {
+        let slot = self.slots.get_mut(stream as u32 as usize)?;
+        slot.entry.as_mut().filter(|_| slot.life == (stream >> 32) as u32)
+    }
+
+    /// Returns the owner that the next stream gets.
+    fn next_owner(&mut self) -> Owner {
+        if self.free.is_empty() {
+            self.free.push(self.slots.len() as u32);
+            self.slots.push(Slot::default());
+        }
+        let index = self.free.last().copied().unwrap_or_default();
+        let life = self.slots.get(index as usize).map_or(0, |slot| slot.life.wrapping_add(1));
+        Owner::new(index, life)
+    }
+
+    fn insert(&mut self, entry: Entry) -> std::io::Result<()> {
+        let index = entry.owner().index();
+        if let Some(descriptors) = &self.descriptors {
+            entry.watch(descriptors, index.into())?;
+        }
+        self.free.pop();
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            (slot.life, slot.entry) = (entry.owner().life(), Some(entry));
+        }
+        self.activate(index);
+        Ok(())
+    }
+
+    fn activate(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize)
+            && !std::mem::replace(&mut slot.is_active, true)
+        {
+            self.active.push(index);
+        }
+    }
+
+    /// Accepts the connections that wait at a port.
+    fn accept_connections(&mut self, now: Instant, index: usize) {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            let Some(Some(listened)) = self.ports.get(index) else { return };
+            // After an error, such as the lack of a descriptor, the connection waits on.
+            let Ok(Some((socket, _peer))) = listened.port.accept() else { return };
+            let config = Config { mss: segment_bytes(&socket), ..self.config };
+            let owner = self.next_owner();
+            let entry = Entry::accepted(owner, socket, config, now, index);
+            // Without room in the set of descriptors, the connection is dropped.
+            let _dropped = self.insert(entry);
+        }
+    }
+
+    /// Makes the turn of one stream.
+    fn turn_one(&mut self, now: Instant, access: &MemoryAccess<'_>, index: u32) -> Found {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return Found::default() };
+        slot.is_active = false;
+        let Some(entry) = &mut slot.entry else { return Found::default() };
+        let found = entry.turn(now, access, &mut self.tools);
+        if let Some(asked) = &found.request {
+            let (owner, port, local, peer) =
+                (entry.owner(), entry.port(), entry.local_address(), entry.peer_address());
+            let caller = self.on_request(owner, port, local.zip(peer), asked);
+            if let Some(entry) = self.entry(owner.bits()) {
+                match caller {
+                    Some(caller) => entry.set_caller(caller),
+                    None => entry.reject(&[]),
+                }
+            }
+            self.activate(index);
+        }
+        let Some(slot) = self.slots.get_mut(index as usize) else { return found };
+        let Some(entry) = &mut slot.entry else { return found };
+        if found.has_ended {
+            if let Some(descriptors) = &self.descriptors {
+                descriptors.unwatch(entry.socket().as_fd());
+            }
+            slot.entry = None;
+            self.free.push(index);
+            return found;
+        }
+        if entry.wants_other_watch()
+            && let Some(descriptors) = &self.descriptors
+        {
+            // Changing the watch of a watched descriptor needs no memory, so it does not fail.
+            let _changed = entry.watch(descriptors, index.into());
+        }
+        let due = entry.due();
+        if due != Instant::NEVER && slot.called_at.is_none_or(|at| due < at) {
+            slot.called_at = Some(due);
+            self.timers.push(Reverse((due, index)));
+        }
+        if found.more {
+            self.activate(index);
+        }
+        found
+    }
+
+    /// Passes a request of a peer to the id that listens at the port. Returns whom to notify of
+    /// what becomes of it, or `None` if the request is to be rejected.
+    fn on_request(
+        &self,
+        owner: Owner,
+        port: Option<usize>,
+        addresses: Option<(SocketAddr, SocketAddr)>,
+        asked: &Asked,
+    ) -> Option<Arc<dyn Caller>> {
+        let (local, peer) = addresses?;
+        let listened = self.ports.get(port?)?.as_ref()?;
+        let exchange = self.home()?.exchange(owner.bits());
+        let reads =
+            |reads: Option<u16>| reads.map_or(0, |reads| u8::try_from(reads).unwrap_or(u8::MAX));
+        let request = Request {
+            space: PortSpace::Tcp,
+            port: local.port(),
+            source_port: peer.port(),
+            to: Gid::of(local.ip()),
+            end: end_of(Gid::of(peer.ip()), 0, (reads(asked.ird), reads(asked.ord))),
+            private_data: asked.private_data.clone(),
+        };
+        listened.listener.on_request(request, exchange).ok()
+    }
+}
+
+impl Machine for Streams {
+    fn attached(&mut self, descriptors: Descriptors) {
+        self.descriptors = Some(descriptors);
+    }
+
+    /// Costs one reading (`EAGAIN`) of the stream that brought something last, if nothing else is
+    /// to be done.
+    fn turn(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> Progress {
+        let mut rung = std::mem::take(&mut self.rung_now);
+        self.rung.take(&mut rung);
+        for stream in rung.drain(..) {
+            if self.entry(stream).is_some() {
+                self.activate(stream as u32);
+            }
+        }
+        self.rung_now = rung;
+        while let Some(port) = self.ready_ports.pop() {
+            self.accept_connections(now, port);
+        }
+        if let Some(index) = self.last
+            && let Some(entry) =
+                self.slots.get_mut(index as usize).and_then(|slot| slot.entry.as_mut())
+        {
+            entry.is_readable = true;
+            self.activate(index);
+        }
+        while let Some(&Reverse((due, index))) = self.timers.peek()
+            && due <= now
+        {
+            self.timers.pop();
+            if let Some(slot) = self.slots.get_mut(index as usize) {
+                slot.called_at = None;
+            }
+            self.activate(index);
+        }
+        let mut progress = Progress::NONE;
+        let active = std::mem::take(&mut self.active);
+        for &index in &active {
+            let found = self.turn_one(now, memory, index);
+            if found.worked {
+                self.last = Some(index);
+            }
+            progress.worked |= found.worked;
+            progress.news |= found.has_news;
+        }
+        // Keep the memory of the longer list.
+        if self.active.is_empty() {
+            self.active = active;
+            self.active.clear();
+        }
+        progress.more = !self.active.is_empty();
+        progress.due = self.timers.peek().map_or(Instant::NEVER, |Reverse((due, _))| *due);
+        progress
+    }
+
+    fn on_descriptor(&mut self, key: u64, ready: Readiness) {
+        if key & PORT_KEYS != 0 {
+            self.ready_ports.push((key & !PORT_KEYS) as usize);
+            return;
+        }
+        let index = key as u32;
+        if let Some(entry) = self.slots.get_mut(index as usize).and_then(|slot| slot.entry.as_mut())
+        {
+            entry.is_readable |= ready.readable;
+            entry.is_writable |= ready.writable;
+            self.activate(index);
+        }
+    }
+
+    fn take_fired(&mut self, fired: &mut Vec<Arc<CompletionQueue>>) {
+        fired.append(&mut self.tools.fired);
+    }
+
+    /// Does nothing: the kernel sends what TCP has taken, and the end of each stream, even after
+    /// the process has ended.
+    fn close(&mut self, _now: Instant) {}
+
+    fn is_closing(&self) -> bool {
+        false
+    }
+}
+
+/// Keys of ports among the keys of the machine. Streams have the keys below.
+const PORT_KEYS: u64 = 1 << 31;
+
+/// Connections that the kernel keeps while the machine is busy.
+const BACKLOG: u32 = 1024;
+
+/// Connections that one turn accepts at a port.
+const ACCEPTED_AT_ONCE: u32 = 16;
