@@ -5,7 +5,7 @@ use wire_iwarp::{
     Cause, DdpHeader, Opcode, READ_REQUEST_BYTES, ReadRequest, Segment, Stag, decode_terminate,
 };
 
-use crate::config::{PIECES_MAX, Rtr};
+use crate::config::Rtr;
 use crate::event::{EndCause, Event, Status};
 use crate::memory::{Access, Memory, Piece};
 use crate::placement::{Answer, CurrentReceive, Fault, Pieces, Placement, Target};
@@ -131,7 +131,8 @@ impl Stream {
             return Err(Fault::Peer(Cause::UntaggedMo));
         }
         if self.receive.is_none() {
-            let mut pieces = Vec::with_capacity(PIECES_MAX.min(4));
+            let mut pieces = std::mem::take(&mut self.spare_pieces);
+            pieces.clear();
             let id = memory.take_receive(&mut pieces);
             let id = id.ok_or(Fault::Peer(Cause::UntaggedNoBuffer))?;
             let capacity = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
@@ -232,6 +233,7 @@ impl Stream {
         }
         let Some(receive) = self.receive.take() else { return Ok(()) };
         self.send_msn = self.send_msn.wrapping_add(1);
+        self.spare_pieces = receive.pieces;
         let (id, status) = (receive.id, Status::Success);
         let completed = Event::ReceiveCompleted { id, status, bytes, solicited, invalidated };
         self.events.push_back(completed);

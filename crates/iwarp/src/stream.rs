@@ -10,6 +10,7 @@ use crate::cursor::Cursor;
 use crate::event::{EndCause, Event};
 use crate::framing::Input;
 use crate::gather::Rest;
+use crate::memory::Piece;
 use crate::nudges::Nudges;
 use crate::placement::{Answer, CurrentReceive, OutstandingRead};
 use crate::planted::{Planted, is_planted};
@@ -98,6 +99,8 @@ pub struct Stream {
     pub(crate) read_msn: u32,
     /// The receive of a Send of which a part has arrived.
     pub(crate) receive: Option<CurrentReceive>,
+    /// Memory for the pieces of the next receive, so that a message allocates none.
+    pub(crate) spare_pieces: Vec<Piece>,
     /// Whether a Write of the peer has begun and not ended.
     pub(crate) is_write_open: bool,
 
@@ -142,6 +145,7 @@ impl Stream {
             send_msn: 1,
             read_msn: 1,
             receive: None,
+            spare_pieces: Vec::new(),
             is_write_open: false,
             events: VecDeque::new(),
             end: None,

@@ -374,7 +374,10 @@ impl World {
                 2 => 1 + self.random.below(waiting),
                 _ => waiting,
             };
-            if let Some(sink) = end.stream.direct_sink().filter(|_| self.random.one_in(2)) {
+            // A region that has ended is no sink. The stream meets this itself.
+            let sink = end.stream.direct_sink().filter(|_| self.random.one_in(2));
+            let sink = sink.filter(|sink| end.memory.region(sink.piece.key).is_some());
+            if let Some(sink) = sink {
                 let taken = taken.min(sink.piece.bytes as usize);
                 let bytes: Vec<u8> = end.pipe.drain(..taken).collect();
                 let piece = Piece { bytes: taken as u32, ..sink.piece };
