@@ -93,6 +93,11 @@ pub struct Stream {
     pub(crate) input: Input,
     /// Whether an FPDU of the peer has arrived. A responder sends none before.
     pub(crate) is_peer_heard: bool,
+    /// When a responder stops waiting for the first FPDU of its initiator. `None` if it does not
+    /// wait, or waits as long as it takes.
+    pub(crate) hold_until: Option<Instant>,
+    /// Whether a responder has waited long enough for the first FPDU of its initiator.
+    pub(crate) is_hold_over: bool,
     /// Message sequence number of the next Send of the peer.
     pub(crate) send_msn: u32,
     /// Message sequence number of the next Read Request of the peer.
@@ -142,6 +147,8 @@ impl Stream {
             answers_base: 0,
             input: Input::new(),
             is_peer_heard: false,
+            hold_until: None,
+            is_hold_over: false,
             send_msn: 1,
             read_msn: 1,
             receive: None,

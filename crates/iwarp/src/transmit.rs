@@ -150,7 +150,7 @@ impl Stream {
             let payload = self.terminate.as_ref().filter(|_| !cursor.is_terminated)?;
             return Some(Choice::Terminate(payload.as_bytes()));
         }
-        let is_held = self.role == Role::Responder && !self.is_peer_heard;
+        let is_held = self.role == Role::Responder && !self.is_peer_heard && !self.is_hold_over;
         if self.phase != Phase::Operating || is_held && !is_planted(Planted::SpeaksFirst) {
             return None;
         }
@@ -542,7 +542,7 @@ impl Stream {
         if self.setup_written < self.setup_frame.len() {
             self.setup_written += bytes;
             if self.setup_written >= self.setup_frame.len() {
-                self.on_setup_written();
+                self.on_setup_written(now);
             }
             return;
         }
@@ -570,9 +570,12 @@ impl Stream {
         }
     }
 
-    fn on_setup_written(&mut self) {
+    fn on_setup_written(&mut self, now: Instant) {
         match self.phase {
-            Phase::Replying { accepts: true } => self.phase = Phase::Operating,
+            Phase::Replying { accepts: true } => {
+                self.phase = Phase::Operating;
+                self.begin_hold(now);
+            }
             Phase::Replying { accepts: false } => self.end(EndCause::Rejected),
             _ => {}
         }

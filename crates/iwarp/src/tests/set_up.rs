@@ -142,6 +142,37 @@ fn a_responder_holds_its_work_until_the_first_fpdu() {
     assert_eq!(subject.segments(), [(send(1, 0, true), b"early".to_vec())]);
 }
 
+/// Returns a responder that has work before its initiator has sent an FPDU.
+fn responder_with_work(words: EnhancedSetup) -> Subject {
+    let mut subject = Subject::responder(Config::default(), enhanced(), Some(words));
+    let kind = WorkKind::Send { solicited: false, invalidate: None };
+    let payload = Payload::Inline(b"early");
+    let work = Work { id: 1, kind, payload, signaled: true, fence: false };
+    subject.stream.post_send(&work).expect("room for one");
+    subject
+}
+
+/// The programs at both ends may wait for the responder to speak, as `ucmatose` does over siw.
+#[test]
+fn a_responder_without_peer_to_peer_mode_speaks_first_after_a_tenth_of_a_second() {
+    let mut subject = responder_with_work(depths(1, 1));
+    let until = NOW.after_ns(100_000_000);
+    assert_eq!(subject.stream.next_timeout(), Some(until));
+    subject.stream.handle_timeout(NOW.after_ns(99_999_999));
+    assert_eq!(subject.segments(), []);
+    subject.stream.handle_timeout(until);
+    assert_eq!(subject.segments(), [(send(1, 0, true), b"early".to_vec())]);
+    assert_eq!(subject.stream.next_timeout(), None);
+}
+
+#[test]
+fn a_responder_in_peer_to_peer_mode_waits_for_the_rtr_message_as_long_as_it_takes() {
+    let mut subject = responder_with_work(offer(true, false, false));
+    assert_eq!(subject.stream.next_timeout(), None);
+    subject.stream.handle_timeout(NOW.after_ns(3_600_000_000_000));
+    assert_eq!(subject.segments(), []);
+}
+
 //= RFC 5044 section 7.1: the initiator sends no FPDU before it has received the reply
 #[test]
 fn bytes_behind_the_request_end_the_set_up() {
