@@ -196,7 +196,9 @@ impl World {
             self.step()?;
         }
         self.settle()?;
-        if !self.is_broken {
+        // A responder whose initiator sends nothing may not speak.
+        let is_mute = self.ends[0].stream.counters().fpdus_sent == 0;
+        if !self.is_broken && !is_mute {
             for (index, end) in self.ends.iter().enumerate() {
                 if !end.is_established || !end.is_done() {
                     let ops = end.ops.iter().filter(|op| op.status.is_none()).count();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Returns the folder with the captures.
 pub(crate) fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire-iwarp/tests/captures")
 }
 
 /// Returns the captured bytes of each Ethernet frame in the capture `name`.
