@@ -31,7 +31,7 @@ pub(super) struct TestMemory {
     pub(super) invalidated: Vec<Stag>,
     /// Whether any bytes may be placed where the rights permit it.
     pub(super) takes_any_bytes: bool,
-    /// Whether a check has been refused. Nothing may be placed after that.
+    /// Whether the check of a sink has been refused. Nothing may be placed after that.
     refused: bool,
     /// The first violation.
     pub(super) violation: Option<String>,
@@ -135,7 +135,9 @@ impl Memory for TestMemory {
             self.violate(format!("an empty piece is checked: {piece:?}"));
         }
         let checked = self.permit(piece, access);
-        self.refused |= checked.is_err();
+        // A refused source ends the stream only when all before it is written.
+        let is_sink = matches!(access, Access::LocalWrite | Access::RemoteWrite);
+        self.refused |= checked.is_err() && is_sink;
         checked
     }
 
