@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use iwarp::{Config, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PIECES_MAX};
 use link::host::{Interface, interfaces};
-use link::tcp::{TcpPort, TcpStream};
+use link::tcp::TcpPort;
 use mem::{MemoryTable, TableLimits};
 use rdma_cm::{
     Caller, ConnectionManager, Exchange, Listener, Listening, ManagedDevice, ManagerAttributes,
@@ -20,6 +20,7 @@ use verbs::{
 };
 use work::COMPLETIONS_MAX;
 
+use crate::entry::Asking;
 use crate::exchange::{StreamExchange, StreamListening};
 use crate::failure::{failed, system};
 use crate::instance::Instance;
@@ -226,19 +227,16 @@ impl ConnectionManager for Iwarp {
         let queue_pair =
             queue_pair.ok_or_else(|| Error::Invalid("iWARP connects a queue pair".into()))?;
         let source = instance.source_of(queue_pair)?;
-        let from = SocketAddr::new(route.from.ip(), 0);
-        let socket = TcpStream::connect(Some(from), route.to)
-            .map_err(|error| system(format!("connecting to {}", route.to), &error))?;
         let config = Config {
             ird: request.end.responder_resources.into(),
             ord: request.end.initiator_depth.into(),
             ..stream_config()
         };
-        let private_data = request.private_data.clone();
+        let from = SocketAddr::new(route.from.ip(), 0);
+        let (to, private_data) = (route.to, request.private_data.clone());
+        let asking = Asking { from, to, config, private_data, tries: 0 };
         let stream = instance
-            .with_streams(move |streams, _, _| {
-                streams.connect(socket, config, private_data, &source, caller)
-            })?
+            .with_streams(move |streams, _, _| streams.connect(asking, source, caller))?
             .map_err(|error| system("watching a TCP socket".into(), &error))?;
         Ok(Arc::new(StreamExchange { instance: Arc::clone(instance), stream }))
     }

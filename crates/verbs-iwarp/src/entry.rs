@@ -45,7 +45,8 @@ impl Tools {
 pub(crate) struct Entry {
     /// Identifies the stream, and owns its completions.
     owner: Owner,
-    socket: TcpStream,
+    /// `None` before an initiator connects, and while it pauses between two attempts.
+    socket: Option<TcpStream>,
     phase: Phase,
     source: Option<Arc<QueuePairSource>>,
     /// Whom to notify of what becomes of the connection.
@@ -60,12 +61,29 @@ pub(crate) struct Entry {
     is_established: bool,
     /// Number of the listening port that accepted the connection. `None` for an initiator.
     port: Option<usize>,
+    /// What an initiator asks for. `None` for a responder.
+    asking: Option<Asking>,
+}
+
+/// What an initiator asks for.
+pub(crate) struct Asking {
+    /// The address of this side, with port 0.
+    pub(crate) from: SocketAddr,
+    /// The address of the peer.
+    pub(crate) to: SocketAddr,
+    /// The settings of the stream, without the segment size.
+    pub(crate) config: Config,
+    pub(crate) private_data: Vec<u8>,
+    /// Number of attempts so far that found no program.
+    pub(crate) tries: u32,
 }
 
 /// Where a stream is in its life.
 enum Phase {
-    /// TCP connects. The stream will ask the peer with this private data.
-    Connecting { config: Config, private_data: Vec<u8> },
+    /// The initiator connects at this time, because no program listened at the last attempt.
+    Pausing { until: Instant },
+    /// TCP connects, until this time at the latest.
+    Connecting { until: Instant },
     /// TCP is connected.
     Open(Box<Stream>),
     /// The stream has ended. What the peer still sends is read and forgotten until it ends its side
@@ -75,7 +93,7 @@ enum Phase {
 }
 
 /// What a turn of a stream found.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Whether anything happened.
     pub(crate) worked: bool,
@@ -87,6 +105,10 @@ pub(crate) struct Found {
     pub(crate) request: Option<Asked>,
     /// The stream has ended and its socket can be closed.
     pub(crate) has_ended: bool,
+    /// The stream has a new socket, which is to be watched.
+    pub(crate) connects: bool,
+    /// The socket of a failed attempt, which is to be watched no more.
+    pub(crate) paused: Option<TcpStream>,
 }
 
 /// A request of a peer.
@@ -98,18 +120,16 @@ pub(crate) struct Asked {
 }
 
 impl Entry {
-    /// Creates the entry of an initiator, whose socket connects.
-    pub(crate) fn connecting(
+    /// Creates the entry of an initiator, which connects in its first turn.
+    pub(crate) fn asking(
         owner: Owner,
-        socket: TcpStream,
-        config: Config,
-        private_data: Vec<u8>,
+        asking: Asking,
         source: Arc<QueuePairSource>,
         caller: Arc<dyn Caller>,
     ) -> Self {
-        let phase = Phase::Connecting { config, private_data };
-        let mut entry = Self::new(owner, socket, phase, None);
+        let mut entry = Self::new(owner, None, Phase::Pausing { until: Instant(0) }, None);
         (entry.source, entry.caller) = (Some(source), Some(caller));
+        entry.asking = Some(asking);
         entry
     }
 
@@ -122,10 +142,10 @@ impl Entry {
         port: usize,
     ) -> Self {
         let phase = Phase::Open(Box::new(Stream::respond(config, now)));
-        Self::new(owner, socket, phase, Some(port))
+        Self::new(owner, Some(socket), phase, Some(port))
     }
 
-    fn new(owner: Owner, socket: TcpStream, phase: Phase, port: Option<usize>) -> Self {
+    fn new(owner: Owner, socket: Option<TcpStream>, phase: Phase, port: Option<usize>) -> Self {
         Self {
             owner,
             socket,
@@ -138,6 +158,7 @@ impl Entry {
             has_waiting_sends: false,
             is_established: false,
             port,
+            asking: None,
         }
     }
 
@@ -145,8 +166,8 @@ impl Entry {
         self.owner
     }
 
-    pub(crate) const fn socket(&self) -> &TcpStream {
-        &self.socket
+    pub(crate) const fn socket(&self) -> Option<&TcpStream> {
+        self.socket.as_ref()
     }
 
     pub(crate) fn set_caller(&mut self, caller: Arc<dyn Caller>) {
@@ -169,26 +190,27 @@ impl Entry {
 
     /// Returns the address of this side, while TCP is connected.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
-        self.socket.local_address().ok()
+        self.socket.as_ref()?.local_address().ok()
     }
 
     /// Returns the address of the peer, while TCP is connected.
     pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
-        self.socket.peer_address().ok()
+        self.socket.as_ref()?.peer_address().ok()
     }
 
     /// Watches the socket, for room as well if there are bytes to write.
     pub(crate) fn watch(&self, descriptors: &Descriptors, key: u64) -> io::Result<()> {
         let ready = Readiness { readable: true, writable: self.watches_room };
-        descriptors.watch(self.socket.as_fd(), key, ready)
+        self.socket.as_ref().map_or(Ok(()), |socket| descriptors.watch(socket.as_fd(), key, ready))
     }
 
     /// Returns the time at which the stream wants its next turn.
     pub(crate) fn due(&self) -> Instant {
         match &self.phase {
-            Phase::Connecting { .. } => Instant::NEVER,
             Phase::Open(stream) => stream.next_timeout().unwrap_or(Instant::NEVER),
-            Phase::Parting { until } => *until,
+            Phase::Pausing { until } | Phase::Connecting { until } | Phase::Parting { until } => {
+                *until
+            }
         }
     }
 
@@ -235,10 +257,12 @@ impl Entry {
                 let mut memory = memory_of(self.owner, self.source.as_deref(), access);
                 stream.close(&mut memory);
             }
-            Phase::Connecting { .. } => self.phase = Phase::Parting { until: now },
+            Phase::Pausing { .. } | Phase::Connecting { .. } => {
+                self.phase = Phase::Parting { until: now };
+            }
             Phase::Parting { .. } => {}
         }
-        self.handle_events(tools, &mut Found::default());
+        self.handle_events(now, tools, &mut Found::default());
         if let Some(source) = self.source.take() {
             source.set_stream(None);
         }
@@ -252,11 +276,14 @@ impl Entry {
         tools: &mut Tools,
     ) -> Found {
         let mut found = Found::default();
-        if matches!(self.phase, Phase::Connecting { .. }) {
+        if matches!(self.phase, Phase::Pausing { until } if until <= now) {
             self.connect(now, &mut found);
         }
+        if matches!(self.phase, Phase::Connecting { .. }) {
+            self.speak(now, &mut found);
+        }
         match self.phase {
-            Phase::Connecting { .. } => return found,
+            Phase::Pausing { .. } | Phase::Connecting { .. } => return found,
             Phase::Parting { until } => {
                 found.has_ended = until <= now || self.has_parted(tools);
                 return found;
@@ -272,11 +299,11 @@ impl Entry {
             stream.handle_timeout(now);
             found.worked = true;
         }
-        self.handle_events(tools, &mut found);
+        self.handle_events(now, tools, &mut found);
         self.pull(access);
         if self.is_writable {
             self.write(now, access, tools, &mut found);
-            self.handle_events(tools, &mut found);
+            self.handle_events(now, tools, &mut found);
         }
         if self.has_waiting_sends && self.is_writable {
             // The completions have made room.
@@ -297,7 +324,7 @@ impl Entry {
     /// Ends this side of the connection after the last byte of the stream.
     fn part(&mut self, now: Instant, found: &mut Found) {
         // This fails if the connection has ended already; the next reading then finds the end.
-        let _ended = self.socket.end_sending();
+        let _ended = self.socket.as_ref().map(TcpStream::end_sending);
         self.phase = Phase::Parting { until: now.after_ns(PARTING_NS) };
         (self.is_readable, self.is_writable, found.more) = (true, true, true);
     }
@@ -307,8 +334,9 @@ impl Entry {
         if !std::mem::take(&mut self.is_readable) {
             return false;
         }
+        let Some(socket) = &self.socket else { return true };
         loop {
-            match self.socket.read(&mut tools.buffer) {
+            match socket.read(&mut tools.buffer) {
                 Ok(None) => return false,
                 Ok(Some(0)) | Err(_) => return true,
                 Ok(Some(_)) => {}
@@ -316,30 +344,48 @@ impl Entry {
         }
     }
 
-    /// Begins to speak on a socket that is connected now.
+    /// Starts to connect.
     fn connect(&mut self, now: Instant, found: &mut Found) {
+        let Some(asking) = &self.asking else { return };
+        found.worked = true;
+        match TcpStream::connect(Some(asking.from), asking.to) {
+            Ok(socket) => {
+                self.socket = Some(socket);
+                self.phase = Phase::Connecting { until: now.after_ns(CONNECT_NS) };
+                (self.watches_room, self.is_writable, found.connects) = (true, true, true);
+            }
+            Err(error) => self.fail_to_connect(now, &error, found),
+        }
+    }
+
+    /// Begins to speak if the socket is connected now.
+    fn speak(&mut self, now: Instant, found: &mut Found) {
+        if let Phase::Connecting { until } = self.phase
+            && until <= now
+        {
+            let error = io::Error::from_raw_os_error(Errno::ETIMEDOUT as i32);
+            return self.fail_to_connect(now, &error, found);
+        }
         if !std::mem::take(&mut self.is_writable) {
             return;
         }
-        let Phase::Connecting { config, private_data } = &self.phase else { return };
-        let ended = match self.socket.take_error() {
+        let (Some(asking), Some(socket)) = (&self.asking, &self.socket) else { return };
+        let ended = match socket.take_error() {
             Ok(None) => None,
             Ok(Some(error)) | Err(error) => Some(error),
         };
         if let Some(error) = ended {
             return self.fail_to_connect(now, &error, found);
         }
-        if self.socket.peer_address().is_err() {
+        if socket.peer_address().is_err() {
             // TCP has not connected yet; the socket is watched for it.
             return;
         }
-        let config = Config { mss: segment_bytes(&self.socket), ..*config };
-        let stream = Stream::initiate(config, private_data, now);
-        match stream {
+        let config = Config { mss: segment_bytes(socket), ..asking.config };
+        match Stream::initiate(config, &asking.private_data, now) {
             Ok(stream) => {
                 self.phase = Phase::Open(Box::new(stream));
-                self.is_writable = true;
-                found.worked = true;
+                (self.is_readable, self.is_writable, found.worked) = (true, true, true);
             }
             Err(_too_long) => {
                 let error = io::Error::from_raw_os_error(Errno::EINVAL as i32);
@@ -348,13 +394,16 @@ impl Entry {
         }
     }
 
-    fn fail_to_connect(&mut self, now: Instant, error: &io::Error, found: &mut Found) {
+    /// Ends an attempt to connect with an error, which its caller gets.
+    pub(crate) fn fail_to_connect(&mut self, now: Instant, error: &io::Error, found: &mut Found) {
+        (found.worked, found.more) = (true, true);
+        if error.kind() == io::ErrorKind::ConnectionRefused && self.tries_again(now, found) {
+            return;
+        }
         let status = -error.raw_os_error().unwrap_or(Errno::EIO as i32);
-        let over = match -status {
-            refused if refused == Errno::ECONNREFUSED as i32 => {
-                Over::Refused { status, private_data: Vec::new() }
-            }
-            late if late == Errno::ETIMEDOUT as i32 => Over::Unreachable,
+        let over = match error.kind() {
+            io::ErrorKind::ConnectionRefused => Over::Refused { status, private_data: Vec::new() },
+            io::ErrorKind::TimedOut => Over::Unreachable,
             _ => Over::Failed { status },
         };
         if let Some(source) = self.source.take() {
@@ -362,15 +411,25 @@ impl Entry {
         }
         self.notify_of_end(over, found);
         self.phase = Phase::Parting { until: now };
-        (found.worked, found.more) = (true, true);
+    }
+
+    /// Lets an initiator connect again after a pause, because no program has answered. Returns
+    /// false if it has tried often enough.
+    fn tries_again(&mut self, now: Instant, found: &mut Found) -> bool {
+        let asking = self.asking.as_mut().filter(|asking| asking.tries + 1 < TRIES_MAX);
+        let Some(asking) = asking else { return false };
+        asking.tries += 1;
+        self.phase = Phase::Pausing { until: now.after_ns(AGAIN_NS) };
+        found.paused = self.socket.take();
+        true
     }
 
     fn read(&mut self, access: &MemoryAccess<'_>, tools: &mut Tools, found: &mut Found) {
-        let Phase::Open(stream) = &mut self.phase else { return };
+        let (Phase::Open(stream), Some(socket)) = (&mut self.phase, &self.socket) else { return };
         let mut memory = memory_of(self.owner, self.source.as_deref(), access);
         let mut left = TURN_BYTES;
         while left > 0 {
-            match read_once(&self.socket, stream, &mut memory, &mut tools.buffer) {
+            match read_once(socket, stream, &mut memory, &mut tools.buffer) {
                 Ok(None) => return,
                 Ok(Some(0)) => {
                     found.worked = true;
@@ -405,7 +464,7 @@ impl Entry {
         tools: &mut Tools,
         found: &mut Found,
     ) {
-        let Phase::Open(stream) = &mut self.phase else { return };
+        let (Phase::Open(stream), Some(socket)) = (&mut self.phase, &self.socket) else { return };
         let mut memory = memory_of(self.owner, self.source.as_deref(), access);
         let Tools { gather, writer, .. } = tools;
         let mut left = TURN_BYTES;
@@ -422,7 +481,7 @@ impl Entry {
                 }
             });
             let total = gather.total();
-            let Ok(written) = writer.write(&self.socket, parts) else {
+            let Ok(written) = writer.write(socket, parts) else {
                 found.worked = true;
                 return stream.handle_reset();
             };
@@ -447,7 +506,7 @@ impl Entry {
         changes
     }
 
-    fn handle_events(&mut self, tools: &mut Tools, found: &mut Found) {
+    fn handle_events(&mut self, now: Instant, tools: &mut Tools, found: &mut Found) {
         loop {
             let Phase::Open(stream) = &mut self.phase else { return };
             let Some(event) = stream.poll_event() else { return };
@@ -476,7 +535,7 @@ impl Entry {
                     let status = -(Errno::ECONNRESET as i32);
                     self.notify_of_end(Over::Refused { status, private_data }, found);
                 }
-                Event::Ended { cause } => self.end(cause, found),
+                Event::Ended { cause } => self.end(now, cause, found),
             }
         }
     }
@@ -509,7 +568,12 @@ impl Entry {
         }
     }
 
-    fn end(&mut self, cause: EndCause, found: &mut Found) {
+    fn end(&mut self, now: Instant, cause: EndCause, found: &mut Found) {
+        // A proxy between the ends accepts first, and closes if no program listens behind it.
+        let is_unanswered = matches!(cause, EndCause::Reset | EndCause::Setup(SetupFault::Closed));
+        if !self.is_established && is_unanswered && self.tries_again(now, found) {
+            return;
+        }
         if let Some(source) = self.source.take() {
             source.set_stream(None);
             let queue_pair: &QueuePair = source.queue_pair();
@@ -607,6 +671,15 @@ const TURN_BYTES: usize = 256 << 10;
 /// Rest of an FPDU, in bytes, from which on it is read into its region directly. For less, the
 /// second element of the reading costs more than the copy.
 const DIRECT_BYTES_MIN: u32 = 8 << 10;
+
+/// Time in which TCP must connect, in nanoseconds: as long as the peer has for its reply then.
+const CONNECT_NS: u64 = 10_000_000_000;
+
+/// Number of attempts to connect to a port at which no program listens, and the pause between them
+/// in nanoseconds. Some programs connect twice to one port, and their servers reopen the listener
+/// in between.
+const TRIES_MAX: u32 = 5;
+const AGAIN_NS: u64 = 30_000_000;
 
 /// Time for which an ended stream waits until the peer ends its side, too, in nanoseconds.
 const PARTING_NS: u64 = 2_000_000_000;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use delivery::Instant;
 use iwarp::Config;
-use link::tcp::{TcpPort, TcpStream};
+use link::tcp::TcpPort;
 use mem::MemoryAccess;
 use rdma_cm::{Caller, Exchange, Listener, PortSpace, Request};
 use runtime::{Descriptors, Machine, Progress, Readiness};
@@ -16,7 +16,7 @@ use verbs::{Gid, Registry};
 use work::{CompletionQueue, Owner};
 
 use crate::ends::end_of;
-use crate::entry::{Asked, Entry, Found, Tools, segment_bytes};
+use crate::entry::{Asked, Asking, Entry, Found, Tools, segment_bytes};
 use crate::source::{QueuePairSource, RungStreams};
 
 /// The device of the streams.
@@ -96,19 +96,16 @@ impl Streams {
         self.home.as_ref().and_then(Weak::upgrade)
     }
 
-    /// Adds the stream of an initiator, whose socket connects. Returns the bits of its owner.
+    /// Adds the stream of an initiator. Returns the bits of its owner.
     pub(crate) fn connect(
         &mut self,
-        socket: TcpStream,
-        config: Config,
-        private_data: Vec<u8>,
-        source: &Arc<QueuePairSource>,
+        asking: Asking,
+        source: Arc<QueuePairSource>,
         caller: Arc<dyn Caller>,
     ) -> std::io::Result<u64> {
         let owner = self.next_owner();
-        let source = Arc::clone(source);
         self.carry(owner, &source);
-        self.insert(Entry::connecting(owner, socket, config, private_data, source, caller))?;
+        self.insert(Entry::asking(owner, asking, source, caller))?;
         Ok(owner.bits())
     }
 
@@ -250,7 +247,7 @@ impl Streams {
         let Some(slot) = self.slots.get_mut(index as usize) else { return Found::default() };
         slot.is_active = false;
         let Some(entry) = &mut slot.entry else { return Found::default() };
-        let found = entry.turn(now, access, &mut self.tools);
+        let mut found = entry.turn(now, access, &mut self.tools);
         if let Some(asked) = &found.request {
             let (owner, port, local, peer) =
                 (entry.owner(), entry.port(), entry.local_address(), entry.peer_address());
@@ -265,9 +262,19 @@ impl Streams {
         }
         let Some(slot) = self.slots.get_mut(index as usize) else { return found };
         let Some(entry) = &mut slot.entry else { return found };
+        if let Some(descriptors) = &self.descriptors {
+            if let Some(socket) = &found.paused {
+                descriptors.unwatch(socket.as_fd());
+            }
+            if found.connects
+                && let Err(error) = entry.watch(descriptors, index.into())
+            {
+                entry.fail_to_connect(now, &error, &mut found);
+            }
+        }
         if found.has_ended {
-            if let Some(descriptors) = &self.descriptors {
-                descriptors.unwatch(entry.socket().as_fd());
+            if let (Some(descriptors), Some(socket)) = (&self.descriptors, entry.socket()) {
+                descriptors.unwatch(socket.as_fd());
             }
             slot.entry = None;
             self.free.push(index);
