@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use iwarp::{Config, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PIECES_MAX};
+use iwarp::{Config, Counters, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PIECES_MAX};
 use link::host::{Interface, interfaces};
 use link::tcp::TcpPort;
 use mem::{MemoryTable, TableLimits};
@@ -15,8 +15,8 @@ use runtime::{Forked, OnDemand};
 use semantics::SharedReceives;
 use verbs::{
     Device, DeviceAttributes, Error, Gid, GidEntry, GidKind, OnDemandPaging, PortAttributes,
-    PortState, Provider, QueuePair, QueuePairType, Registry, Services, Strictness, Transport,
-    Vendor, Wire,
+    PortCounters, PortState, Provider, QueuePair, QueuePairType, Registry, Services, Strictness,
+    Transport, Vendor, Wire,
 };
 use work::COMPLETIONS_MAX;
 
@@ -94,6 +94,22 @@ impl Provider for Iwarp {
             PortState::Down
         };
         PortAttributes { state, active_mtu: PATH_MTU, gids: 1, rate }
+    }
+
+    fn counters(&self) -> PortCounters {
+        let running = self.running().filter(|instance| instance.check().is_ok());
+        let counted =
+            running.map(|instance| instance.with_streams(|streams, _, _| streams.counters()));
+        let Counters { fpdus_sent, fpdus_received, bytes_sent, bytes_received, nudges } =
+            counted.and_then(Result::ok).unwrap_or_default();
+        PortCounters {
+            sent_bytes: bytes_sent,
+            received_bytes: bytes_received,
+            sent_frames: fpdus_sent,
+            received_frames: fpdus_received,
+            hardware: vec![("nudges", nudges)],
+            ..PortCounters::default()
+        }
     }
 
     fn path_mtu(&self) -> u32 {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use delivery::Instant;
-use iwarp::{Config, EndCause, Event, Gather, Part, SetupFault, Stream};
+use iwarp::{Config, Counters, EndCause, Event, Gather, Part, SetupFault, Stream};
 use link::tcp::{StreamPart, StreamWriter, TcpStream};
 use mem::MemoryAccess;
 use nix::errno::Errno;
@@ -63,6 +63,8 @@ pub(crate) struct Entry {
     port: Option<usize>,
     /// What an initiator asks for. `None` for a responder.
     asking: Option<Asking>,
+    /// What the stream had done when it ended.
+    parted: Counters,
 }
 
 /// What an initiator asks for.
@@ -159,6 +161,7 @@ impl Entry {
             is_established: false,
             port,
             asking: None,
+            parted: Counters::default(),
         }
     }
 
@@ -202,6 +205,15 @@ impl Entry {
     pub(crate) fn watch(&self, descriptors: &Descriptors, key: u64) -> io::Result<()> {
         let ready = Readiness { readable: true, writable: self.watches_room };
         self.socket.as_ref().map_or(Ok(()), |socket| descriptors.watch(socket.as_fd(), key, ready))
+    }
+
+    /// Returns what the stream has done so far.
+    pub(crate) fn counters(&self) -> Counters {
+        match &self.phase {
+            Phase::Open(stream) => stream.counters(),
+            Phase::Parting { .. } => self.parted,
+            Phase::Pausing { .. } | Phase::Connecting { .. } => Counters::default(),
+        }
     }
 
     /// Returns the time at which the stream wants its next turn.
@@ -323,6 +335,7 @@ impl Entry {
 
     /// Ends this side of the connection after the last byte of the stream.
     fn part(&mut self, now: Instant, found: &mut Found) {
+        self.parted = self.counters();
         // This fails if the connection has ended already; the next reading then finds the end.
         let _ended = self.socket.as_ref().map(TcpStream::end_sending);
         self.phase = Phase::Parting { until: now.after_ns(PARTING_NS) };

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 use delivery::Instant;
-use iwarp::Config;
+use iwarp::{Config, Counters};
 use link::tcp::TcpPort;
 use mem::MemoryAccess;
 use rdma_cm::{Caller, Exchange, Listener, PortSpace, Request};
@@ -49,6 +49,8 @@ pub(crate) struct Streams {
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
     tools: Tools,
     config: Config,
+    /// What the streams that have ended had done.
+    ended: Counters,
 }
 
 /// A place for a stream.
@@ -84,6 +86,7 @@ impl Streams {
             timers: BinaryHeap::new(),
             tools: Tools::new(),
             config,
+            ended: Counters::default(),
         }
     }
 
@@ -160,6 +163,12 @@ impl Streams {
             entry.forget_caller();
             self.activate(stream as u32);
         }
+    }
+
+    /// Returns what all streams have done so far.
+    pub(crate) fn counters(&self) -> Counters {
+        let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
+        entries.fold(self.ended, |sum, entry| sum_of(sum, entry.counters()))
     }
 
     /// Listens at a port. Returns the number of the port.
@@ -276,6 +285,7 @@ impl Streams {
             if let (Some(descriptors), Some(socket)) = (&self.descriptors, entry.socket()) {
                 descriptors.unwatch(socket.as_fd());
             }
+            self.ended = sum_of(self.ended, entry.counters());
             slot.entry = None;
             self.free.push(index);
             return found;
@@ -402,6 +412,16 @@ impl Machine for Streams {
 
     fn is_closing(&self) -> bool {
         false
+    }
+}
+
+fn sum_of(one: Counters, other: Counters) -> Counters {
+    Counters {
+        fpdus_sent: one.fpdus_sent + other.fpdus_sent,
+        fpdus_received: one.fpdus_received + other.fpdus_received,
+        bytes_sent: one.bytes_sent + other.bytes_sent,
+        bytes_received: one.bytes_received + other.bytes_received,
+        nudges: one.nudges + other.nudges,
     }
 }
 
