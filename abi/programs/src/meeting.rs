@@ -1,7 +1,7 @@
 //! Servers and clients that connect through the connection manager.
 
 use crate::network::{Network, Side};
-use crate::process::{Finished, Program, expect_both};
+use crate::process::{Finished, Program, Running, expect_both};
 
 /// A server and its client. In their arguments, `ADDRESS` stands for the server's address and
 /// `PORT` for its port.
@@ -32,6 +32,26 @@ impl Meeting<'_> {
     /// # Panics
     /// Panics if the server or the client fails.
     pub fn run(&self, network: &Network, port: u16, variables: &[(&str, &str)]) -> Finished {
+        self.run_when(Running::wait_for_manager_port, network, port, variables)
+    }
+
+    /// Runs server and client as [`Self::run`] does, but with an iWARP device, whose connection
+    /// manager listens at a TCP port.
+    ///
+    /// # Panics
+    /// Panics if the server or the client fails.
+    pub fn run_over_iwarp(&self, network: &Network, port: u16) -> Finished {
+        self.run_when(Running::wait_for_listener, network, port, &[("ETHERNOT_DEVICE", "iwarp")])
+    }
+
+    /// Starts the client after `wait_for_port` has returned.
+    fn run_when(
+        &self,
+        wait_for_port: impl Fn(&mut Running, u16),
+        network: &Network,
+        port: u16,
+        variables: &[(&str, &str)],
+    ) -> Finished {
         let address = network.server_address().to_string();
         let program = |name: &str, arguments: &str| {
             let arguments =
@@ -42,13 +62,13 @@ impl Meeting<'_> {
         let [server, client] = self.programs;
         println!("{server} {}; {client} {}", self.server, self.client);
         let mut running = program(server, self.server).start(network, Side::Server);
-        running.wait_for_manager_port(port);
+        wait_for_port(&mut running, port);
         let asked = program(client, self.client).run(network, Side::Client);
         if self.ends == Ends::Never {
             asked.expect_success();
             return asked;
         }
-        let ended = [running.finish(), asked];
+        let ended = [running.finish_after(&asked), asked];
         expect_both(&ended);
         let [_, asked] = ended;
         asked

@@ -37,11 +37,21 @@ impl Network {
     /// Makes two hosts with `links` links between them. Programs find the server by the address of
     /// the first link.
     pub fn namespaces_with(links: u32) -> Option<Self> {
+        Self::namespaces_of(links, MTU)
+    }
+
+    /// Creates two hosts with one link between them that carries frames of up to `mtu` bytes,
+    /// without the Ethernet header.
+    pub fn namespaces_with_mtu(mtu: u32) -> Option<Self> {
+        Self::namespaces_of(1, mtu)
+    }
+
+    fn namespaces_of(links: u32, mtu: u32) -> Option<Self> {
         if !are_possible() {
             println!("skipped: network namespaces need root");
             return None;
         }
-        match NamespacePair::create(links, 1500) {
+        match NamespacePair::create(links, mtu) {
             Ok(pair) => {
                 for name in [pair.client(), pair.server()] {
                     (1..=links).for_each(|link| wait_for_carrier(name, link));
@@ -209,3 +219,6 @@ fn wait_for_carrier(namespace: &str, link: u32) {
         thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// Longest frame of a link unless a test asks for another, in bytes without the Ethernet header.
+const MTU: u32 = 1500;

@@ -74,11 +74,21 @@ impl Program {
         let libraries = self.libraries.as_ref().unwrap_or_else(|| Libraries::built());
         let mut variables =
             vec![("LD_LIBRARY_PATH".into(), libraries.folder().display().to_string())];
-        if let Some(links) = network.links() {
+        if let Some(links) = network.links().filter(|_| self.has_links()) {
             variables.push(("ETHERNOT_LINKS".into(), links.into()));
         }
         variables.push(("LD_PRELOAD".into(), libraries.preload()));
         self.start_with(network, side, &variables)
+    }
+
+    /// Returns whether one of the program's devices has links. iWARP devices have none, and the
+    /// libraries refuse links that no device uses.
+    fn has_links(&self) -> bool {
+        let mut devices = self.variables().filter(|(name, _)| *name == "ETHERNOT_DEVICE");
+        let has_links = |device: &str| {
+            !matches!(device.split_once('='), Some(("iwarp", _))) && device != "iwarp"
+        };
+        devices.all(|(_, devices)| devices.split(',').any(has_links))
     }
 
     /// Starts the program without the libraries.
@@ -155,10 +165,7 @@ impl Program {
         let mut server = self.start(network, Side::Server);
         server.wait_for_listener(port);
         let client = client.clone().argument(&network.server_address()).run(network, Side::Client);
-        // If the client has failed, the server gets less time, because it may wait for another
-        // client.
-        let limit = if client.is_success() { LIMIT } else { server.started.elapsed() + PARTING };
-        [server.finish_within(limit), client]
+        [server.finish_after(&client), client]
     }
 }
 
@@ -288,6 +295,13 @@ impl Running {
     /// counts it as failed.
     pub fn finish(self) -> Finished {
         self.finish_within(LIMIT)
+    }
+
+    /// Waits until a server ends whose client has ended. If the client has failed, the server gets
+    /// less time, because it may wait for another client.
+    pub(crate) fn finish_after(self, client: &Finished) -> Finished {
+        let limit = if client.is_success() { LIMIT } else { self.started.elapsed() + PARTING };
+        self.finish_within(limit)
     }
 
     /// Waits until the program ends. If the program runs longer than `limit`, kills it and counts
