@@ -10,6 +10,7 @@ mod compared;
 mod constants;
 mod entries;
 mod fabric_rows;
+mod found;
 mod printed;
 mod repeated;
 mod runner;
@@ -133,6 +134,9 @@ enum Probe {
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
     /// A count in the sources.
     Sources(structure::Count),
+    /// Nothing that exists yet: the row cannot run, for this reason. It states what is still to be
+    /// measured.
+    Missing(&'static str),
 }
 
 /// Two contenders of a measurement, each with its transport and links, and the field whose ratio is

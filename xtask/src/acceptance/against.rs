@@ -7,7 +7,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::Measurement;
-use super::runner::{Failure, Found, Runner, last_line, number, run, unmeasured};
+use super::found::{Failure, Found};
+use super::runner::{Runner, last_line, number, run, unmeasured};
 use super::{rounded, runner};
 use crate::workspace::{Workspace, cargo};
 

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::runner::{Failure, Found, number, ratio};
+use super::found::{Failure, Found};
+use super::runner::{number, ratio};
 use super::{Bound, rounded};
 
 /// Place of the points in a result.

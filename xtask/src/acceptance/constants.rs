@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::runner::{Failure, Found};
+use super::found::{Failure, Found};
 use crate::constants::sources::{self, Constant};
 
 /// Counts the constants in the sources below `root`.

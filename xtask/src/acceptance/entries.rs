@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::runner::{Failure, Found, number};
+use super::found::{Failure, Found};
+use super::runner::number;
 
 /// A step from a part of a JSON result to a smaller part.
 #[derive(Clone, Copy)]

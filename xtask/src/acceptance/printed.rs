@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::runner::{Failure, Found, cause, run};
+use super::found::{Failure, Found};
+use super::runner::{cause, run};
 use crate::workspace::{cargo, package_name};
 
 /// The tests that print a figure.

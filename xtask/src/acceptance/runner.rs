@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use super::found::{Failure, Found};
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
 use super::{against, compared, constants, entries, printed, repeated, sender, structure};
 use crate::building::build_program;
@@ -32,26 +33,6 @@ pub(super) struct Runner<'a> {
     results: HashMap<Vec<String>, Result<Value, Failure>>,
     /// Output of tests, by their arguments.
     printed: HashMap<Vec<String>, Result<String, Failure>>,
-}
-
-/// Why a command has no result.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Failure {
-    /// The command could not do what was requested.
-    CannotRun(String),
-    /// The command ran, and its exit status reports a failure.
-    Failed(String),
-}
-
-/// A figure, and the note that the table shows after it.
-#[derive(Debug, PartialEq)]
-pub(super) struct Found {
-    pub(super) figure: f64,
-    pub(super) note: String,
-    /// The payload rate that this machine permits, as a share of the links' rate: the highest rate
-    /// that the bare stream of frames or another policy reached in the same run. `None` if the run
-    /// measured neither.
-    pub(super) bare: Option<f64>,
 }
 
 impl<'a> Runner<'a> {
@@ -150,6 +131,7 @@ impl<'a> Runner<'a> {
             Probe::Sources(count) => {
                 structure::count(self.workspace, self.against.as_deref(), count)
             }
+            Probe::Missing(reason) => Err(Failure::CannotRun(reason.into())),
         }
     }
 
@@ -237,12 +219,6 @@ impl<'a> Runner<'a> {
                 Err(error) => Err(error.to_string()),
             })
             .clone()
-    }
-}
-
-impl Found {
-    pub(super) fn plain(figure: f64) -> Self {
-        Self { figure, note: String::new(), bare: None }
     }
 }
 

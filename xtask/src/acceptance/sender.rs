@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::runner::{Failure, Found, Runner, cause, number, point, ratio, run, unmeasured};
+use super::found::{Failure, Found};
+use super::runner::{Runner, cause, number, point, ratio, run, unmeasured};
 use super::{Pair, PointOf, rounded};
 use crate::count::Count;
 use crate::test_output::TestReader;

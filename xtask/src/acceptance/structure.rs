@@ -8,7 +8,7 @@ mod public_names;
 use std::path::Path;
 
 use self::lines::SourceFile;
-use super::runner::{Failure, Found};
+use super::found::{Failure, Found};
 use super::{against, constants};
 use crate::constants as listed;
 use crate::error::XtaskError;

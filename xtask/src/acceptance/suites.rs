@@ -3,6 +3,7 @@
 mod engine_structure;
 mod faults;
 mod frameworks;
+mod iwarp;
 mod queue_pairs;
 mod raw_links;
 mod rust_api;
@@ -61,7 +62,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "faults", rows: faults::ROWS, against: Some(faults::BEFORE) },
     Suite { name: "frameworks", rows: frameworks::ROWS, against: None },
     Suite { name: "house", rows: workspace_structure::ROWS, against: Some("HEAD~1") },
-    Suite { name: "iwarp", rows: IWARP, against: None },
+    Suite { name: "iwarp", rows: iwarp::ROWS, against: None },
     Suite { name: "paper-001", rows: verbs::PAPER_001, against: None },
     Suite { name: "papers", rows: PAPERS, against: None },
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },
@@ -73,17 +74,6 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "verbs", rows: verbs::ROWS, against: None },
     Suite { name: "waiting", rows: waiting::ROWS, against: Some(speed::SINCE) },
     Suite { name: "words", rows: WORDS, against: None },
-];
-
-/// Rows about the protocol machine of iWARP, in virtual time.
-const IWARP: &[Row] = &[
-    none_fails(
-        "streams cut at every byte, joined, delayed and broken under the memory oracle, 20000 seeds",
-        "iwarp",
-        "--lib twenty_thousand_seeds_pass -- --ignored",
-        false,
-    ),
-    none_fails("planted faults of the machine are found", "iwarp", "--lib planted_fault", true),
 ];
 
 /// Rows about the words in comments, documents and names.

@@ -1,0 +1,153 @@
+//! The iWARP device. Rows that cannot run yet name what is missing.
+
+use super::{none_fails, printed};
+use crate::acceptance::printed::Tests;
+use crate::acceptance::{Bound, Probe, Row};
+
+/// A row about something that is not measured yet.
+const fn missing(name: &'static str, bound: Bound, what: &'static str) -> Row {
+    Row { name, bound, bound_quick: None, probe: Probe::Missing(what) }
+}
+
+/// A row about a slow test of programs that prints a figure.
+const fn slow(name: &'static str, bound: Bound, part: &'static str, figure: &'static str) -> Row {
+    let (package, target) = ("programs", "--test=iwarp");
+    printed(name, bound, figure, Tests { package, target, part, part_quick: None })
+}
+
+const NO_FAILURE: Bound = Bound::AtMost(0.0, "runs that fail");
+
+const NO_PEER: &str = "not built yet: no suite runs programs against siw in a guest";
+const NO_BENCHMARK: &str = "not built yet: no measurement of this device";
+
+pub(super) const ROWS: &[Row] = &[
+    missing(
+        "programs of rdma-core and perftest with siw in a guest, each side connecting in turn",
+        NO_FAILURE,
+        NO_PEER,
+    ),
+    missing(
+        "same with required CRC, peer-to-peer mode with each RTR, revision 1, segmentation offload",
+        NO_FAILURE,
+        NO_PEER,
+    ),
+    missing(
+        "1000 connects with siw as the passive side: longest wait for the first answer",
+        Bound::AtMost(100.0, "ms"),
+        NO_PEER,
+    ),
+    none_fails(
+        "unmodified programs between own ends, bad peers, refused requests",
+        "programs",
+        "--test iwarp",
+        true,
+    ),
+    missing(
+        "same with markers",
+        NO_FAILURE,
+        "not built yet: no setting of the device asks its peer for markers",
+    ),
+    missing(
+        "Open MPI and UCX between own ends, when asked for iwarp0",
+        NO_FAILURE,
+        "not built yet: no test runs them over this device",
+    ),
+    none_fails(
+        "every frame of the captures of siw decoded, and encoded to the same bytes",
+        "wire-iwarp",
+        "--test golden",
+        true,
+    ),
+    missing(
+        "tshark on a capture of each interoperability test: malformed frames",
+        Bound::AtMost(0.0, "frames"),
+        NO_PEER,
+    ),
+    none_fails("torture of two streams, 20 000 seeds", "iwarp", SEEDS, false),
+    none_fails("torture of two streams, few seeds", "iwarp", "--lib random_work_over", true),
+    none_fails("planted faults that the torture does not find", "iwarp", "--lib planted", true),
+    none_fails(
+        "bad input: set-up, frames and segments that break a rule",
+        "iwarp",
+        "--lib hostile",
+        true,
+    ),
+    none_fails("streams of frames cut anywhere", "wire-iwarp", "--test stream", true),
+    Row {
+        name: "fuzzing of the decoders of frames without a crash",
+        bound: Bound::AtLeast(30.0, "min"),
+        bound_quick: Some(Bound::AtLeast(20.0 / 60.0, "min")),
+        probe: Probe::Fuzz { targets: &["iwarp_frames"], seconds_quick: 20, seconds_full: 1800 },
+    },
+    missing(
+        "fuzzing of the protocol machine under mutated valid streams",
+        Bound::AtLeast(30.0, "min"),
+        "not built yet: no fuzz target",
+    ),
+    missing(
+        "writes of 1 MiB on veth against TCP of iperf3, without CRC",
+        Bound::AtLeast(0.9, "x"),
+        NO_BENCHMARK,
+    ),
+    missing("same, with CRC", Bound::AtLeast(0.75, "x"), NO_BENCHMARK),
+    missing(
+        "8 B writes, polled, against a polled TCP ping-pong of as many bytes",
+        Bound::AtMost(1.25, "x"),
+        NO_BENCHMARK,
+    ),
+    missing(
+        "in one guest, instruction clock: 64 KiB writes against siw as shipped",
+        Bound::AtLeast(5.0, "x"),
+        NO_PEER,
+    ),
+    missing("same, against siw at its best", Bound::AtLeast(1.0, "x"), NO_PEER),
+    missing("same, against rxe", Bound::AtLeast(3.0, "x"), NO_PEER),
+    missing("same, time of 8 B sends against siw", Bound::AtMost(1.1, "x"), NO_PEER),
+    missing(
+        "registering 1 GiB in that guest against registering 4 KiB",
+        Bound::AtMost(1.5, "x"),
+        NO_PEER,
+    ),
+    missing("same, 4 KiB against 4 KiB with siw", Bound::AtMost(0.2, "x"), NO_PEER),
+    missing(
+        "1000 streams: processor time of an operation against one stream",
+        Bound::AtMost(1.3, "x"),
+        NO_BENCHMARK,
+    ),
+    missing(
+        "same, all busy: slowest stream against the mean",
+        Bound::AtLeast(0.5, "x"),
+        NO_BENCHMARK,
+    ),
+    missing(
+        "same, memory of an idle stream without the socket",
+        Bound::AtMost(8.0, "KiB"),
+        NO_BENCHMARK,
+    ),
+    slow(
+        "one side killed while it writes: until the other program has ended",
+        Bound::AtMost(2.0, "s"),
+        "killed_programs_are_reported",
+        "until the peer of a killed program ends",
+    ),
+    slow(
+        "cable cut (the client's link goes down): until the client's program has ended",
+        Bound::AtMost(35.0, "s"),
+        "a_cut_cable_is_reported",
+        "until a cut cable is reported",
+    ),
+    none_fails(
+        "a peer that is stopped for 5 s keeps its connection",
+        "programs",
+        "--test iwarp a_peer_that_is_stopped -- --ignored",
+        false,
+    ),
+    missing(
+        "suites verbs, frameworks and queue-pairs on the edge, against the commit before the second wire",
+        Bound::AtMost(0.0, "rows that became short"),
+        "not built yet: no probe compares the verdicts of two suites; run each with --against",
+    ),
+];
+
+/// The arguments of the slow torture.
+const SEEDS: &str = "--release --lib twenty_thousand_seeds_pass -- --ignored";
