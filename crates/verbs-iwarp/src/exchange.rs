@@ -48,8 +48,7 @@ impl Exchange for StreamExchange {
 
 impl Drop for StreamExchange {
     fn drop(&mut self) {
-        let stream = self.stream;
-        let _forked = self.instance.with_streams(move |streams, _, _| streams.forget(stream));
+        self.instance.forget_exchange(self.stream);
     }
 }
 

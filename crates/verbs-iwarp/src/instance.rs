@@ -13,9 +13,10 @@ use verbs::{Error, QueuePair, Registry};
 use work::CompletionQueue;
 
 use crate::failure::{failed, forked};
+use crate::inside::Inside;
 use crate::limits::{DOMAINS_MAX, QUEUE_PAIRS_MAX, stream_config};
 use crate::source::{QueuePairSource, RungStreams};
-use crate::streams::Streams;
+use crate::streams::{DroppedExchanges, Streams};
 
 /// A started device.
 pub(crate) struct Instance {
@@ -26,6 +27,8 @@ pub(crate) struct Instance {
     /// The queue pairs by number.
     sources: Mutex<HashMap<u32, Arc<QueuePairSource>>>,
     numbers: Mutex<Numbers>,
+    /// Streams whose exchanges were dropped inside a turn.
+    dropped: Arc<DroppedExchanges>,
 }
 
 /// The numbers of queue pairs in use. Peers never see them.
@@ -61,7 +64,8 @@ impl Instance {
         let hooks = CompletionHooks(Arc::clone(registry));
         let runtime = Runtime::start(config, Vec::new(), Box::new(hooks)).map_err(failed)?;
         let rung = Arc::default();
-        let streams = Streams::new(&rung, stream_config());
+        let dropped = Arc::default();
+        let streams = Streams::new(&rung, &dropped, stream_config());
         let machine = runtime.attach_machine(Box::new(streams)).map_err(failed)?;
         let next = RandomState::new().hash_one(0) as u32;
         let instance = Arc::new(Self {
@@ -71,6 +75,7 @@ impl Instance {
             registry: Arc::clone(registry),
             sources: Mutex::default(),
             numbers: Mutex::new(Numbers { used: HashSet::new(), next }),
+            dropped,
         });
         Ok(instance)
     }
@@ -100,7 +105,20 @@ impl Instance {
         work: impl FnOnce(&mut Streams, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
     ) -> Result<R, Error> {
         self.check()?;
+        let work = move |streams: &mut Streams, access: &MemoryAccess<'_>, now| {
+            let _inside = Inside::enter();
+            work(streams, access, now)
+        };
         self.runtime.with_machine(self.machine, work).map_err(failed)
+    }
+
+    /// Forgets the exchange of a stream: at once, or in the next turn if the caller is inside one.
+    pub(crate) fn forget_exchange(&self, stream: u64) {
+        if Inside::is_here() {
+            return self.dropped.add(stream);
+        }
+        // Ignore the error: a forked child has nothing to forget.
+        let _forked = self.with_streams(move |streams, _, _| streams.forget(stream));
     }
 
     /// Enters a queue pair of the device.

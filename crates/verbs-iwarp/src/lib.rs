@@ -10,6 +10,7 @@ mod ends;
 mod entry;
 mod exchange;
 mod failure;
+mod inside;
 mod instance;
 mod limits;
 mod memory;

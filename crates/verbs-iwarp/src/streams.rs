@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use delivery::Instant;
 use iwarp::{Config, Counters};
@@ -17,6 +17,7 @@ use work::{CompletionQueue, Owner};
 
 use crate::ends::end_of;
 use crate::entry::{Asked, Asking, Entry, Found, Tools, segment_bytes};
+use crate::inside::Inside;
 use crate::source::{QueuePairSource, RungStreams};
 
 /// The device of the streams.
@@ -51,6 +52,22 @@ pub(crate) struct Streams {
     config: Config,
     /// What the streams that have ended had done.
     ended: Counters,
+    dropped: Arc<DroppedExchanges>,
+}
+
+/// Streams whose exchanges were dropped inside a turn, for example because the id that listens has
+/// no room for a request. The next turn forgets them.
+#[derive(Debug, Default)]
+pub(crate) struct DroppedExchanges(Mutex<Vec<u64>>);
+
+impl DroppedExchanges {
+    pub(crate) fn add(&self, stream: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+    }
+
+    fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// A place for a stream.
@@ -71,7 +88,11 @@ struct Listened {
 }
 
 impl Streams {
-    pub(crate) fn new(rung: &Arc<RungStreams>, config: Config) -> Self {
+    pub(crate) fn new(
+        rung: &Arc<RungStreams>,
+        dropped: &Arc<DroppedExchanges>,
+        config: Config,
+    ) -> Self {
         Self {
             home: None,
             descriptors: None,
@@ -87,6 +108,7 @@ impl Streams {
             tools: Tools::new(),
             config,
             ended: Counters::default(),
+            dropped: Arc::clone(dropped),
         }
     }
 
@@ -341,6 +363,7 @@ impl Machine for Streams {
     /// Costs one reading (`EAGAIN`) of the stream that brought something last, if nothing else is
     /// to be done.
     fn turn(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> Progress {
+        let _inside = Inside::enter();
         let mut rung = std::mem::take(&mut self.rung_now);
         self.rung.take(&mut rung);
         for stream in rung.drain(..) {
@@ -377,6 +400,9 @@ impl Machine for Streams {
             }
             progress.worked |= found.worked;
             progress.news |= found.has_news;
+        }
+        for stream in self.dropped.take() {
+            self.forget(stream);
         }
         // Keep the memory of the longer list.
         if self.active.is_empty() {
