@@ -65,6 +65,18 @@ pub(crate) struct Entry {
     asking: Option<Asking>,
     /// What the stream had done when it ended.
     parted: Counters,
+    /// Watches whether the peer's host acknowledges what was written. `None` if nothing was written
+    /// since the last acknowledgement that was seen.
+    silence: Option<SilenceWatch>,
+}
+
+/// Watches whether the host of a peer is still there.
+#[derive(Clone, Copy, Debug)]
+struct SilenceWatch {
+    /// When the first of the bytes was written. The kernel's own figure counts from the last
+    /// acknowledgement, which may be long ago on a stream that was idle.
+    since: Instant,
+    look_at: Instant,
 }
 
 /// What an initiator asks for.
@@ -162,6 +174,7 @@ impl Entry {
             port,
             asking: None,
             parted: Counters::default(),
+            silence: None,
         }
     }
 
@@ -219,7 +232,10 @@ impl Entry {
     /// Returns the time at which the stream wants its next turn.
     pub(crate) fn due(&self) -> Instant {
         match &self.phase {
-            Phase::Open(stream) => stream.next_timeout().unwrap_or(Instant::NEVER),
+            Phase::Open(stream) => {
+                let look_at = self.silence.map_or(Instant::NEVER, |silence| silence.look_at);
+                stream.next_timeout().unwrap_or(Instant::NEVER).min(look_at)
+            }
             Phase::Pausing { until } | Phase::Connecting { until } | Phase::Parting { until } => {
                 *until
             }
@@ -309,6 +325,7 @@ impl Entry {
             && let Phase::Open(stream) = &mut self.phase
         {
             stream.handle_timeout(now);
+            self.look_for_silence(now);
             found.worked = true;
         }
         self.handle_events(now, tools, &mut found);
@@ -500,7 +517,11 @@ impl Entry {
             };
             let written = written.unwrap_or(0);
             stream.handle_written(now, written, gather);
-            found.worked |= written > 0;
+            if written > 0 {
+                found.worked = true;
+                self.silence
+                    .get_or_insert(SilenceWatch { since: now, look_at: now.after_ns(SILENCE_NS) });
+            }
             if written < total {
                 self.is_writable = false;
                 return;
@@ -508,6 +529,28 @@ impl Entry {
             left = left.saturating_sub(written);
         }
         found.more = true;
+    }
+
+    /// Ends the stream if the peer's host has acknowledged nothing for too long. A peer that is
+    /// stopped or slow is not silent, because its kernel answers.
+    fn look_for_silence(&mut self, now: Instant) {
+        let Some(watch) = self.silence.filter(|watch| watch.look_at <= now) else { return };
+        let silent = self.socket.as_ref().and_then(|socket| socket.silence().ok()).flatten();
+        let Some(silent) = silent else {
+            self.silence = None;
+            return;
+        };
+        let silent_ns = u64::try_from(silent.as_nanos()).unwrap_or(u64::MAX);
+        let silent_ns = silent_ns.min(now.since_ns(watch.since));
+        if silent_ns >= SILENCE_NS {
+            self.silence = None;
+            if let Phase::Open(stream) = &mut self.phase {
+                stream.handle_reset();
+            }
+            return;
+        }
+        let left_ns = (SILENCE_NS - silent_ns).max(SILENCE_LOOK_NS);
+        self.silence = Some(SilenceWatch { look_at: now.after_ns(left_ns), ..watch });
     }
 
     /// Adapts the watch of the socket after a turn. Returns whether it must change.
@@ -684,6 +727,13 @@ const TURN_BYTES: usize = 256 << 10;
 /// Rest of an FPDU, in bytes, from which on it is read into its region directly. For less, the
 /// second element of the reading costs more than the copy.
 const DIRECT_BYTES_MIN: u32 = 8 << 10;
+
+/// Time without an acknowledgement after which a peer's host counts as lost, in nanoseconds: the
+/// limit that adapters have by default for TCP.
+const SILENCE_NS: u64 = 30_000_000_000;
+
+/// Shortest time between two looks at the acknowledgements, in nanoseconds.
+const SILENCE_LOOK_NS: u64 = 1_000_000_000;
 
 /// Time in which TCP must connect, in nanoseconds: as long as the peer has for its reply then.
 const CONNECT_NS: u64 = 10_000_000_000;

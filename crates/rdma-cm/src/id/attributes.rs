@@ -13,7 +13,7 @@ use crate::message::End;
 
 impl Id {
     /// Returns the attributes with which to move a queue pair of this id to INIT, RTR or RTS. If
-    /// the wire (the transport) connects queue pairs, RTR and RTS have no attributes.
+    /// the wire (the transport) connects queue pairs, the result for RTR and RTS changes nothing.
     ///
     /// # Errors
     /// Returns [`Error::Invalid`] if the device or the peer is not known yet.
@@ -30,7 +30,8 @@ impl Id {
             QueuePairState::ReadyToReceive | QueuePairState::ReadyToSend
                 if is_connected_by_wire =>
             {
-                Ok(change(to, Mask::NONE))
+                // Not even the state: the program makes no transition, as with the kernel's iWARP.
+                Ok(Modification { mask: Mask::NONE, ..change(to, Mask::NONE) })
             }
             QueuePairState::ReadyToReceive => {
                 Ok(to_receive(&inner, device, inner.peer()?, self.service))
