@@ -479,12 +479,14 @@ impl Entry {
         (self.is_readable, found.more) = (true, true);
     }
 
-    /// Passes posted sends to the stream. Returns whether sends wait for room.
+    /// Passes posted sends to the stream. Returns whether the stream has taken any.
     fn pull(&mut self, access: &MemoryAccess<'_>) -> bool {
-        if let (Phase::Open(stream), Some(source)) = (&mut self.phase, &self.source) {
-            self.has_waiting_sends = pull(source.queue_pair(), stream, access);
-        }
-        self.has_waiting_sends
+        let (Phase::Open(stream), Some(source)) = (&mut self.phase, &self.source) else {
+            return false;
+        };
+        let pulled = pull(source.queue_pair(), stream, access);
+        self.has_waiting_sends = pulled.waits;
+        pulled.any
     }
 
     fn write(

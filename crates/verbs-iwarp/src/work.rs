@@ -135,22 +135,39 @@ fn completion(
     }
 }
 
-/// Passes the posted sends of a queue pair to its stream, as many as fit. Returns whether sends are
-/// left that must wait for room.
-pub(crate) fn pull(queue_pair: &QueuePair, stream: &mut Stream, access: &MemoryAccess<'_>) -> bool {
-    loop {
-        let Some(send) = queue_pair.next_send() else { return false };
+/// What a stream has taken of a queue pair's sends.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Pulled {
+    /// Whether the stream has taken a send.
+    pub(crate) any: bool,
+    /// Whether sends are left that must wait for room in the stream.
+    pub(crate) waits: bool,
+}
+
+/// Passes the posted sends of a queue pair to its stream, as many as fit.
+pub(crate) fn pull(
+    queue_pair: &QueuePair,
+    stream: &mut Stream,
+    access: &MemoryAccess<'_>,
+) -> Pulled {
+    let mut pulled = Pulled::default();
+    while let Some(send) = queue_pair.next_send() {
         match post_send(stream, access, &send) {
             Outcome::Posted => {
                 drop(send);
                 queue_pair.send_taken();
+                pulled.any = true;
             }
-            Outcome::NoRoom => return true,
-            Outcome::Over => return false,
+            Outcome::NoRoom => {
+                pulled.waits = true;
+                break;
+            }
+            Outcome::Over => break,
             Outcome::Wrong(status) => {
                 queue_pair.send_failed(send, status);
-                return false;
+                break;
             }
         }
     }
+    pulled
 }
