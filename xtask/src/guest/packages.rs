@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_file_name_is_taken_from_a_line_of_apt() {
-        let line = "'http://deb.debian.org/p/dash_0.5.deb' dash_0.5.12-2_amd64.deb 91848 MD5Sum:0";
+        let line = "'http://mirror.example/p/dash_0.5.deb' dash_0.5.12-2_amd64.deb 91848 MD5Sum:0";
         assert_eq!(file_name(line), Some("dash_0.5.12-2_amd64.deb"));
         for other in ["", "Reading package lists...", "'http://x' InRelease 0", "'http://x'"] {
             assert_eq!(file_name(other), None, "{other}");
