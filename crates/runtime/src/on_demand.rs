@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::fork::{Forked, forks};
+use crate::runtime::Runtime;
 
 /// What a device runs. The first call that needs it starts it, so a program that only lists devices
 /// starts no threads and opens no sockets.
@@ -68,6 +69,31 @@ impl<I> OnDemand<I> {
     /// Returns the instance, if it is started.
     pub fn running(&self) -> Option<&Arc<I>> {
         self.instance.get()
+    }
+}
+
+/// What each device does with its runtime. These functions do nothing if the instance is not
+/// started, and in a forked child, which has no threads and nothing to send.
+impl<I: AsRef<Runtime>> OnDemand<I> {
+    /// Sends the work whose doorbells were rung for later ([`Runtime::ring_deferred`]).
+    pub fn ring_deferred(&self) {
+        if let Some(instance) = self.running() {
+            let _forked = (**instance).as_ref().ring_deferred();
+        }
+    }
+
+    /// Wakes the threads that wait in the runtime ([`Runtime::wake_waiting`]).
+    pub fn wake_waiting(&self) {
+        if let Some(instance) = self.running() {
+            (**instance).as_ref().wake_waiting();
+        }
+    }
+
+    /// Leaves the links to the progress thread ([`Runtime::leave_links`]).
+    pub fn leave_links(&self) {
+        if let Some(instance) = self.running() {
+            let _forked = (**instance).as_ref().leave_links();
+        }
     }
 }
 

@@ -204,10 +204,7 @@ impl Provider for Edge {
     }
 
     fn send_deferred(&self) {
-        if let Some(instance) = self.running() {
-            // Ignore the error, because a forked child has nothing to send.
-            let _forked = instance.runtime().ring_deferred();
-        }
+        self.instance.ring_deferred();
     }
 
     fn wait(&self, ready: &mut dyn FnMut() -> bool) {
@@ -217,16 +214,11 @@ impl Provider for Edge {
     }
 
     fn wake(&self) {
-        if let Some(instance) = self.running() {
-            instance.runtime().wake_waiting();
-        }
+        self.instance.wake_waiting();
     }
 
     fn serve_alone(&self) {
-        if let Some(instance) = self.running() {
-            // Ignore the error, because no thread of a forked child serves the links.
-            let _forked = instance.runtime().leave_links();
-        }
+        self.instance.leave_links();
     }
 }
 

@@ -51,6 +51,12 @@ pub(crate) struct Instance {
     _port: Option<PortWatch>,
 }
 
+impl AsRef<Runtime> for Instance {
+    fn as_ref(&self) -> &Runtime {
+        &self.runtime
+    }
+}
+
 impl Instance {
     /// Claims a slot, opens the links and starts the threads. A slot is a UDP port with the queue
     /// pair numbers that belong to it. No other process of the host uses them.

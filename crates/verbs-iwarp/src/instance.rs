@@ -48,6 +48,12 @@ impl Hooks for CompletionHooks {
     }
 }
 
+impl AsRef<Runtime> for Instance {
+    fn as_ref(&self) -> &Runtime {
+        &self.runtime
+    }
+}
+
 impl Instance {
     /// Starts the runtime with the machine.
     pub(crate) fn start(registry: &Arc<Registry>) -> Result<Arc<Self>, Error> {
