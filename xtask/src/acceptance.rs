@@ -17,6 +17,7 @@ mod runner;
 mod sender;
 mod structure;
 mod suites;
+mod verdicts;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -132,6 +133,8 @@ enum Probe {
     /// The ratio of a field's value with this program to its value with the program of the commit
     /// of `--against`. The programs run alternately.
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
+    /// The number of rows of these suites that are ok at the commit of `--against` and short here.
+    Verdicts(&'static [&'static str]),
     /// A count in the sources.
     Sources(structure::Count),
     /// Nothing that exists yet: the row cannot run, for this reason. It states what is still to be
@@ -218,6 +221,12 @@ enum Outcome {
         reason: String,
     },
 }
+
+/// The verdict of a row that meets its bound.
+const VERDICT_OK: &str = "ok";
+
+/// Beginning of the verdict of a row that misses its bound.
+const VERDICT_SHORT: &str = "short";
 
 /// Returns the names of all suites.
 fn suite_names() -> Vec<&'static str> {
@@ -306,10 +315,10 @@ impl Probe {
 
 fn line(name: &str, bound: Bound, outcome: &Outcome, kind: Kind) -> String {
     let (measured, verdict) = match outcome {
-        Outcome::Measured { value, ok: true } => (value.as_str(), "ok".to_owned()),
+        Outcome::Measured { value, ok: true } => (value.as_str(), VERDICT_OK.to_owned()),
         Outcome::Measured { value, ok: false } => {
             let record = if kind == Kind::ForTheRecord { " (for the record)" } else { "" };
-            (value.as_str(), format!("short{record}"))
+            (value.as_str(), format!("{VERDICT_SHORT}{record}"))
         }
         Outcome::BeyondHere { value, reason } => {
             (value.as_str(), format!("cannot run here: {reason}"))

@@ -207,6 +207,9 @@ fn writes_against_another_commit() {
     if let Some(ratio) = ratio_to_other(24_400, "ib_write_lat", "8", "-n 20000", 4) {
         println!("figure: speed of ib_write_lat against another commit: {:.3}", 1.0 / ratio);
     }
+    if let Some(ratio) = ratio_to_other(24_450, "ib_send_lat", "8", "-n 20000", 4) {
+        println!("figure: time of ib_send_lat against another commit: {ratio:.3}");
+    }
     for (port, name, size) in [(24_500, "64 KiB", "65536"), (24_600, "1 MiB", "1048576")] {
         if let Some(ratio) = ratio_to_other(port, "ib_write_bw", size, "-D 2", 3) {
             println!("figure: speed of ib_write_bw of {name} against another commit: {ratio:.3}");

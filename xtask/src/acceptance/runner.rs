@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::found::{Failure, Found};
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
-use super::{against, compared, constants, entries, printed, repeated, sender, structure};
+use super::{
+    against, compared, constants, entries, printed, repeated, sender, structure, verdicts,
+};
 use crate::building::build_program;
 use crate::error::XtaskError;
 use crate::libraries;
@@ -130,6 +132,12 @@ impl<'a> Runner<'a> {
             Probe::Against { arguments, of, field } => against::ratio(self, arguments, of, field),
             Probe::Sources(count) => {
                 structure::count(self.workspace, self.against.as_deref(), count)
+            }
+            Probe::Verdicts(suites) => {
+                let commit = self.against.as_deref();
+                let commit = commit
+                    .ok_or_else(|| Failure::CannotRun("name a commit with --against".into()))?;
+                verdicts::became_short(self.workspace, commit, suites, self.quick)
             }
             Probe::Missing(reason) => Err(Failure::CannotRun(reason.into())),
         }

@@ -62,7 +62,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "faults", rows: faults::ROWS, against: Some(faults::BEFORE) },
     Suite { name: "frameworks", rows: frameworks::ROWS, against: None },
     Suite { name: "house", rows: workspace_structure::ROWS, against: Some("HEAD~1") },
-    Suite { name: "iwarp", rows: iwarp::ROWS, against: None },
+    Suite { name: "iwarp", rows: iwarp::ROWS, against: Some(iwarp::BEFORE) },
     Suite { name: "paper-001", rows: verbs::PAPER_001, against: None },
     Suite { name: "papers", rows: PAPERS, against: None },
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },

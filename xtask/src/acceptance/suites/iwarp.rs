@@ -15,6 +15,16 @@ const fn slow(name: &'static str, bound: Bound, part: &'static str, figure: &'st
     printed(name, bound, figure, Tests { package, target, part, part_quick: None })
 }
 
+/// A row about the edge device's speed, compared with the commit of `--against`.
+const fn against(name: &'static str, bound: Bound, figure: &'static str) -> Row {
+    let (package, target) = ("programs", "--test=speeds");
+    let tests = Tests { package, target, part: "against_another_commit", part_quick: None };
+    Row { name, bound, bound_quick: None, probe: Probe::AgainstPrinted { tests, name: figure } }
+}
+
+/// The last commit before the verbs had room for a second wire.
+pub(super) const BEFORE: &str = "3b0f65a3";
+
 const NO_FAILURE: Bound = Bound::AtMost(0.0, "runs that fail");
 
 const NO_PEER: &str = "not built yet: no suite runs programs against siw in a guest";
@@ -142,10 +152,21 @@ pub(super) const ROWS: &[Row] = &[
         "--test iwarp a_peer_that_is_stopped -- --ignored",
         false,
     ),
-    missing(
-        "suites verbs, frameworks and queue-pairs on the edge, against the commit before the second wire",
-        Bound::AtMost(0.0, "rows that became short"),
-        "not built yet: no probe compares the verdicts of two suites; run each with --against",
+    Row {
+        name: "suites verbs, frameworks and queue-pairs on the edge: rows that became short",
+        bound: Bound::AtMost(0.0, "rows"),
+        bound_quick: None,
+        probe: Probe::Verdicts(&["verbs", "frameworks", "queue-pairs"]),
+    },
+    against(
+        "ib_send_lat 8 B on the edge against another commit",
+        Bound::AtMost(1.03, "x"),
+        "time of ib_send_lat against another commit",
+    ),
+    against(
+        "ib_write_bw 1 MiB on the edge against another commit",
+        Bound::AtLeast(0.97, "x"),
+        "speed of ib_write_bw of 1 MiB against another commit",
     ),
 ];
 
