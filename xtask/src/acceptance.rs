@@ -6,6 +6,8 @@
 //! record. The exit status is 1 if a row of [`Kind::Works`] misses its bound.
 
 mod against;
+mod commands;
+mod commits;
 mod compared;
 mod constants;
 mod entries;
@@ -25,6 +27,7 @@ use std::process::ExitCode;
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
+use found::{VERDICT_OK, VERDICT_SHORT};
 use runner::Runner;
 use suites::SUITES;
 
@@ -221,12 +224,6 @@ enum Outcome {
         reason: String,
     },
 }
-
-/// The verdict of a row that meets its bound.
-const VERDICT_OK: &str = "ok";
-
-/// Beginning of the verdict of a row that misses its bound.
-const VERDICT_SHORT: &str = "short";
 
 /// Returns the names of all suites.
 fn suite_names() -> Vec<&'static str> {

@@ -2,13 +2,14 @@
 //! because the speed of the machine varies.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
 use super::Measurement;
+use super::commands::{last_line, run};
+use super::commits::{cannot_run, git, name};
 use super::found::{Failure, Found};
-use super::runner::{Runner, last_line, number, run, unmeasured};
+use super::runner::{Runner, number, unmeasured};
 use super::{rounded, runner};
 use crate::workspace::{Workspace, cargo};
 
@@ -175,31 +176,4 @@ fn cargo_in(sources: &Path, target: &Path, arguments: &[&str]) -> Result<(), Str
         return Err(format!("the other commit does not build: {}", last_line(&output)));
     }
     Ok(())
-}
-
-/// Returns the short hash of a commit, which stays valid when branches move.
-pub(super) fn name(workspace: &Workspace, commit: &str) -> Result<String, String> {
-    git(workspace, &["rev-parse", "--verify", "--short=12", &format!("{commit}^{{commit}}")])
-}
-
-/// Returns the first line of git's output.
-fn git(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
-    let text = git_text(workspace, arguments)?;
-    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
-}
-
-/// Returns git's output.
-pub(super) fn git_text(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
-    let output = run(Command::new("git").current_dir(&workspace.root).args(arguments))
-        .map_err(cannot_run)?;
-    if !output.status.success() {
-        return Err(format!("git {}: {}", arguments.join(" "), last_line(&output)));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn cannot_run(failure: Failure) -> String {
-    match failure {
-        Failure::CannotRun(why) | Failure::Failed(why) => why,
-    }
 }

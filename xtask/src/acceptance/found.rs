@@ -25,3 +25,9 @@ impl Found {
         Self { figure, note: String::new(), bare: None }
     }
 }
+
+/// The verdict of a row that meets its bound.
+pub(super) const VERDICT_OK: &str = "ok";
+
+/// Beginning of the verdict of a row that misses its bound.
+pub(super) const VERDICT_SHORT: &str = "short";

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::commands::{cause, run};
 use super::found::{Failure, Found};
-use super::runner::{cause, run};
 use crate::workspace::{cargo, package_name};
 
 /// The tests that print a figure.

@@ -1,7 +1,7 @@
 //! Runs tests many times, to find faults that appear once in a hundred runs.
 
+use super::commands::{cause, run};
 use super::found::{Failure, Found};
-use super::runner::{cause, run};
 use crate::count::Count;
 use crate::python;
 use crate::test_output::TestReader;

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::commands::{cause, run};
 use super::found::{Failure, Found};
-use super::runner::{Runner, cause, number, point, ratio, run, unmeasured};
+use super::runner::{Runner, number, point, ratio, unmeasured};
 use super::{Pair, PointOf, rounded};
 use crate::count::Count;
 use crate::test_output::TestReader;

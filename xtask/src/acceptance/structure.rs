@@ -9,7 +9,7 @@ use std::path::Path;
 
 use self::lines::SourceFile;
 use super::found::{Failure, Found};
-use super::{against, constants};
+use super::{commits, constants};
 use crate::constants as listed;
 use crate::error::XtaskError;
 use crate::tidy::{self, citations, hops};
@@ -95,8 +95,8 @@ fn plain(count: Result<usize, XtaskError>) -> Result<Found, String> {
 }
 
 fn public_names_gone(workspace: &Workspace, since: &str) -> Result<Found, String> {
-    let commit = against::name(workspace, since)?;
-    let git = |arguments: &[&str]| against::git_text(workspace, arguments);
+    let commit = commits::name(workspace, since)?;
+    let git = |arguments: &[&str]| commits::git_text(workspace, arguments);
     let names = public_names::compare(&git, &commit)?;
     let listed =
         if names.gone.is_empty() { String::new() } else { format!(": {}", names.gone.join(", ")) };
@@ -168,7 +168,7 @@ fn lines_more(
     commit: Option<&str>,
     packages: &[&str],
 ) -> Result<Found, String> {
-    let commit = against::name(workspace, commit.ok_or("name a commit with --against")?)?;
+    let commit = commits::name(workspace, commit.ok_or("name a commit with --against")?)?;
     let (mut now, mut before) = (0, 0);
     for package in packages {
         now += lines::of_files(&sources(&workspace.root, package)?);
@@ -186,7 +186,7 @@ fn fewer(
     places: &[&str],
     count: fn(&[SourceFile]) -> usize,
 ) -> Result<Found, String> {
-    let commit = against::name(workspace, since)?;
+    let commit = commits::name(workspace, since)?;
     let (mut now, mut before) = (Vec::new(), Vec::new());
     for place in places {
         let file = |text| SourceFile { place: (*place).to_owned(), text };
@@ -195,9 +195,9 @@ fn fewer(
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {}
             Err(cause) => return Err(format!("cannot read {place}: {cause}")),
         }
-        let listed = against::git_text(workspace, &["ls-tree", "--name-only", &commit, place])?;
+        let listed = commits::git_text(workspace, &["ls-tree", "--name-only", &commit, place])?;
         if !listed.trim().is_empty() {
-            let text = against::git_text(workspace, &["show", &format!("{commit}:{place}")])?;
+            let text = commits::git_text(workspace, &["show", &format!("{commit}:{place}")])?;
             before.push(file(text));
         }
     }
@@ -227,13 +227,13 @@ fn sources_at(
     package: &str,
 ) -> Result<Vec<SourceFile>, String> {
     let folder = format!("crates/{package}/src/");
-    let listed = against::git_text(workspace, &["ls-tree", "-r", "--name-only", commit, &folder])?;
+    let listed = commits::git_text(workspace, &["ls-tree", "-r", "--name-only", commit, &folder])?;
     let mut found = Vec::new();
     for path in listed.lines() {
         let place = path.strip_prefix(&folder).unwrap_or(path).to_owned();
         let is_rust = Path::new(path).extension().is_some_and(|extension| extension == "rs");
         if is_rust && !is_of_tests(&place) {
-            let text = against::git_text(workspace, &["show", &format!("{commit}:{path}")])?;
+            let text = commits::git_text(workspace, &["show", &format!("{commit}:{path}")])?;
             found.push(SourceFile { place, text });
         }
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::found::{Failure, Found};
-use super::runner::{last_line, run};
-use super::{VERDICT_OK, VERDICT_SHORT, against};
+use super::commands::{last_line, run};
+use super::commits;
+use super::found::{Failure, Found, VERDICT_OK, VERDICT_SHORT};
 use crate::workspace::{Workspace, cargo};
 
 /// Verdicts of a suite by the names of its rows.
@@ -71,7 +71,7 @@ struct Sources<'a> {
 
 impl<'a> Sources<'a> {
     fn check_out(workspace: &'a Workspace, commit: &str) -> Result<Self, String> {
-        let name = against::name(workspace, commit)?;
+        let name = commits::name(workspace, commit)?;
         let folder = workspace.target_dir.join("against");
         std::fs::create_dir_all(&folder)
             .map_err(|cause| format!("make {}: {cause}", folder.display()))?;
@@ -83,7 +83,7 @@ impl<'a> Sources<'a> {
         // An interrupted run may have left the work tree.
         sources.remove();
         let place = sources.place.display().to_string();
-        against::git_text(workspace, &["worktree", "add", "--detach", &place, &name])?;
+        commits::git_text(workspace, &["worktree", "add", "--detach", &place, &name])?;
         Ok(sources)
     }
 
@@ -99,8 +99,8 @@ impl<'a> Sources<'a> {
 
     fn remove(&self) {
         let place = self.place.display().to_string();
-        let _ = against::git_text(self.workspace, &["worktree", "remove", "--force", &place]);
-        let _ = against::git_text(self.workspace, &["worktree", "prune"]);
+        let _ = commits::git_text(self.workspace, &["worktree", "remove", "--force", &place]);
+        let _ = commits::git_text(self.workspace, &["worktree", "prune"]);
     }
 }
 
