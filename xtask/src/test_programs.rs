@@ -23,7 +23,7 @@ use crate::test_output::TestReader;
 use crate::workspace::{Package, Workspace, cargo};
 
 /// Crates whose tests only compute.
-const COMPUTING: [&str; 18] = [
+const COMPUTING: [&str; 19] = [
     "delivery",
     "dissector",
     "engine",
@@ -33,6 +33,7 @@ const COMPUTING: [&str; 18] = [
     "iwarp",
     "links",
     "mem",
+    "page-faults",
     "papers",
     "report",
     "semantics",

@@ -130,13 +130,14 @@ fn short_name(package: &str) -> String {
 
 /// Crates on which `ethernot` depends, and the formats and machines of other wires. They are published under
 /// longer names, because the short names may be taken.
-const PUBLISHED: [&str; 12] = [
+const PUBLISHED: [&str; 13] = [
     "delivery",
     "engine",
     "iwarp",
     "link",
     "links",
     "mem",
+    "page-faults",
     "runtime",
     "semantics",
     "waiting",

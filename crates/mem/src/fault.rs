@@ -2,10 +2,10 @@
 //!
 //! A program may unmap registered memory without notice. A copy by the kernel (`process_vm_readv`)
 //! reports such memory as an error. But each such call takes more than a microsecond, because the
-//! kernel looks up and pins each page. In this module, ordinary instructions copy, and a handler of
-//! `SIGSEGV` and `SIGBUS` catches their faults. Only a few instructions access foreign memory, and
-//! the handler knows their addresses. If one of these instructions faults, the handler ends the
-//! copy. The handler passes every other signal to the handler that was installed before.
+//! kernel looks up and pins each page. In this module, ordinary instructions copy, and the process's
+//! handler of `SIGSEGV` and `SIGBUS` ([`page_faults`]) catches their faults. Only a few instructions
+//! access foreign memory, and this module claims their faults. If one of these instructions faults,
+//! the handler ends the copy.
 //!
 //! # When faults are caught
 //!
@@ -21,7 +21,7 @@
 //!
 //! This crate is not notified of such an action, so [`FaultGuard::acquire`] checks whether the
 //! handler is effective. If it is not, the caller gets no guard and lets the kernel copy. The check
-//! costs three system calls, which are too many for each batch of frames. Therefore a thread
+//! costs three to five system calls, which are too many for each batch of frames. Therefore a thread
 //! repeats the check only after 2^17 ticks of the processor's clock, 26 to 131 µs. Between a check
 //! and a copy, a program may both disable the handler and unmap registered memory. It then gets the
 //! signal that its own access would raise.
@@ -37,16 +37,13 @@
 //!
 //! # Several copies of this crate
 //!
-//! Each shared object that contains this crate has a handler of its own. The handler that was
-//! installed last passes faults of other objects to the handler before it. The copies of this crate
-//! recognize each other's handlers by a mark in the code. So if the installed handler belongs to
-//! another copy, a copy can find out whether its own handler is still effective.
+//! Each shared object that contains this crate claims the faults of its own instructions. All copies
+//! use one handler.
 //!
 //! # Unloading
 //!
-//! The handler stays installed until the process ends, because handlers that were installed later
-//! may have stored its address. So after the installation, a program must not unload a shared
-//! library that contains this crate.
+//! After the installation, a program must not unload a shared library that contains this crate, as
+//! [`page_faults`] says.
 
 use core::cell::Cell;
 use core::marker::PhantomData;

@@ -149,8 +149,8 @@ fn role() {
             act(full as *const () as usize, libc::SA_SIGINFO);
             let copy = load("one");
             assert!(thread::spawn(move || copy()).join().unwrap());
-            let is_refused = thread::spawn(|| FaultGuard::acquire().is_none()).join().unwrap();
-            assert!(is_refused, "the program's handler does not pass on");
+            // The handler of the copy is in front of the program's, so this copy uses it, too.
+            thread::spawn(catch).join().unwrap();
             touch();
         }
         "overflow" => {

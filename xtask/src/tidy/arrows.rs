@@ -10,7 +10,9 @@ use crate::workspace::{Package, Workspace};
 const ROOMS: &[Room] = &[
     Room { name: "wire-edge", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "wire-iwarp", lean: Lean::SansIo, is_unsafe: false },
-    Room { name: "mem", lean: Lean::On(&["wire-edge"]), is_unsafe: true },
+    // The handler of memory faults of a process. Depends on nothing.
+    Room { name: "page-faults", lean: Lean::On(&[]), is_unsafe: true },
+    Room { name: "mem", lean: Lean::On(&["wire-edge", "page-faults"]), is_unsafe: true },
     Room { name: "work", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "delivery", lean: Lean::SansIo, is_unsafe: false },
     // Decides when threads spin and when they sleep, for the runtime and the simulator.
