@@ -8,7 +8,7 @@ use crate::workspace::{Workspace, cargo, package_name};
 
 /// Crates with loom models. Models are in modules called `model`, which exist only under
 /// `--cfg loom`.
-const PACKAGES: [&str; 6] = ["page-faults", "work", "mem", "semantics", "runtime", "sockets"];
+const PACKAGES: [&str; 5] = ["page-faults", "work", "mem", "runtime", "sockets"];
 
 /// Runs the models with a separate target folder, because with loom's atomics cargo must rebuild
 /// all crates.

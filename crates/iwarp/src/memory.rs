@@ -25,8 +25,10 @@ impl Piece {
 pub enum Access {
     /// This end reads the payload of an own operation.
     LocalRead,
-    /// This end places the payload of a Send or of the answer to an own read.
+    /// This end places the answer to an own read.
     LocalWrite,
+    /// This end places the payload of a Send into a receive.
+    Receive,
     /// The peer reads.
     RemoteRead,
     /// The peer writes.

@@ -115,7 +115,8 @@ impl Placement {
     pub(crate) fn access(&self) -> Access {
         match self.target {
             Target::Write { .. } => Access::RemoteWrite,
-            _ => Access::LocalWrite,
+            Target::Answer { .. } => Access::LocalWrite,
+            Target::Receive { .. } | Target::Rtr => Access::Receive,
         }
     }
 

@@ -12,12 +12,12 @@ use mem::{MemoryTable, TableLimits};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use semantics::SharedReceives;
 use verbs::{
     AttributeMask, Device, DeviceAttributes, Error, Gid, GidEntry, GidKind, OnDemandPaging,
     PortAttributes, PortState, Provider, QueuePair, QueuePairState, QueuePairType, Registry,
     Services, Strictness, Transport, Vendor, Wire,
 };
+use work::SharedReceives;
 
 use super::*;
 

@@ -22,26 +22,24 @@ mod outlet;
 mod pools;
 mod range_set;
 mod receive_queue;
-mod shared_receives;
 mod slab;
 #[cfg(test)]
 mod tests;
 mod uses;
 
 pub use inbound::{Inbound, InboundAtRest, InboundLimits, Refusal, Surroundings, Verdict};
-pub use limits::{OPERATION_SHARE, OPERATION_WINDOW_DEFAULT, PoolLimits, SHARED_RECEIVES_MAX};
+pub use limits::{OPERATION_SHARE, OPERATION_WINDOW_DEFAULT, PoolLimits};
 pub use outbound::{
     Answer, Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Outbound, OutboundAtRest,
     PeerLimits, PostingRoom,
 };
 pub use pools::{PoolUse, Pools, SHARE_BYTES};
 pub use range_set::{Full, RangeSet};
-pub use shared_receives::{SharedReceives, Unfit};
 // The interface of this crate contains these types. With this re-export, users need not name the
 // crate `work`.
 pub use work::{
     AccessFault, Arm, Arrival, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Order, Owner,
-    PIECES_MAX, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request, Sink,
-    Source, StatusTable, StoredPieces, Wakeups,
+    PIECES_MAX, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request,
+    SHARED_RECEIVES_MAX, SharedReceives, Sink, Source, StatusTable, StoredPieces, Unfit, Wakeups,
 };

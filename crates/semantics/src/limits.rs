@@ -35,10 +35,6 @@ pub(crate) const LIST_SHARE: u32 = 4;
 /// messages of 4 KiB in flight are enough for 10 Gb/s and a round trip of 800 µs.
 pub(crate) const SHARED_WINDOW: u32 = 256;
 
-/// Maximum number of receives of a shared queue: 16 times the 65 536 that large programs ask for.
-/// The receives take 1 048 576 × 56 B = 56 MiB, allocated when the queue is created.
-pub const SHARED_RECEIVES_MAX: usize = 1 << 20;
-
 /// Numbers of records for all connections of an endpoint, by kind. The endpoint allocates the
 /// records when it is created.
 ///

@@ -1,9 +1,10 @@
 //! Lists of pieces (scatter/gather entries) of pending operations and receives.
 
-use work::{PieceList, PostError, StoredPieces};
+use work::{PieceList, PostError, Receive, StoredPieces};
 
 use crate::limits::{LIST_SHARE, LISTS_MAX};
 use crate::pools::Pools;
+use crate::receive_queue::{Destination, Posted};
 use crate::slab::Slab;
 
 /// Lists of pieces, each in a slot. Storing a list allocates memory, which later lists reuse. An
@@ -42,6 +43,15 @@ impl Lists {
         let mut kept = self.spare.pop().unwrap_or_else(|| Box::new(StoredPieces::EMPTY));
         kept.store(list);
         self.stored.insert_growing(kept)
+    }
+
+    /// Returns the receive that a connection has taken from a shared queue. Stores a copy of its
+    /// list, if it has one, like [`Lists::keep`].
+    #[inline]
+    pub(crate) fn receive(&mut self, receive: Receive, list: Option<PieceList<'_>>) -> Posted {
+        let Some(list) = list else { return receive.into() };
+        let Receive { length, context, .. } = receive;
+        Posted::new(context, length, Destination::List(self.keep(list)))
     }
 
     /// Returns whether a half of a connection that already has `own` lists may have another list.

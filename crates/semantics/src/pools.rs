@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wire_edge::OperationNumber;
 use work::{
     Arrival, Completion, CompletionQueue, OperationError, Owner, Piece, PostError, Push,
-    StatusTable, StoredPieces,
+    SharedReceives, StatusTable, StoredPieces, Unfit,
 };
 
 use crate::inbound::InOperation;
@@ -17,7 +17,6 @@ use crate::order_pool::OrderPool;
 use crate::outbound::{OutOperation, Response, Retransmission};
 use crate::range_set::RangeSet;
 use crate::receive_queue::Destination;
-use crate::shared_receives::{SharedReceives, Unfit};
 use crate::slab::Slab;
 
 /// Records of operations that all connections of an endpoint share. An idle connection uses no

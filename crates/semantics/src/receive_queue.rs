@@ -25,6 +25,17 @@ impl Posted {
     pub(crate) const fn new(context: u64, length: u32, destination: Destination) -> Self {
         Self { context, length, destination, status: NIL }
     }
+
+    /// Returns the receive as it was posted to a shared queue, and the slot of its list if it has
+    /// one.
+    pub(crate) const fn unconsumed(self) -> (Receive, Option<u32>) {
+        let Self { context, length, destination, .. } = self;
+        let (region, offset, slot) = match destination {
+            Destination::Region { region, offset } => (region, offset, None),
+            Destination::List(slot) => (RegionId::NONE, 0, Some(slot)),
+        };
+        (Receive { region, offset, length, context }, slot)
+    }
 }
 
 /// Destination of a message.

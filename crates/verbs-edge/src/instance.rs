@@ -15,9 +15,9 @@ use link::{
 use links::Opener;
 use mem::{MemoryAccess, TableLimits};
 use runtime::{Interest, Runtime, RuntimeConfig};
-use semantics::SharedReceives;
 use verbs::{Error, Gid, PortCounters, QueuePairState, QueuePairType, Registry};
 use wire_edge::{PeerAddr, QueuePairNumber};
+use work::SharedReceives;
 
 use super::addresses::Places;
 use super::connection_table::{ConnectionTable, Wanted};

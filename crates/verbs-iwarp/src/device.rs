@@ -12,13 +12,12 @@ use rdma_cm::{
     PortClaim, PortSpace, PrivateDataLimits, Request, Route,
 };
 use runtime::{Forked, OnDemand};
-use semantics::SharedReceives;
 use verbs::{
     Device, DeviceAttributes, Error, Gid, GidEntry, GidKind, OnDemandPaging, PortAttributes,
     PortCounters, PortState, Provider, QueuePair, QueuePairType, Registry, Services, Strictness,
     Transport, Vendor, Wire,
 };
-use work::COMPLETIONS_MAX;
+use work::{COMPLETIONS_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 
 use crate::entry::Asking;
 use crate::exchange::{StreamExchange, StreamListening};
@@ -144,11 +143,12 @@ impl Provider for Iwarp {
         Ok(Box::new(StreamWire::new(instance, &source)))
     }
 
-    /// Does nothing: the device has no shared receive queues.
+    /// Does nothing: no connection waits for receives. A message without a receive ends its
+    /// connection.
     fn receives_posted(&self, _receives: &Arc<SharedReceives>) {}
 
-    fn arm_limit(&self, _receives: &Arc<SharedReceives>, _limit: u32) -> Result<bool, Error> {
-        Err(Error::NotSupported("shared receive queues of an iWARP device".into()))
+    fn arm_limit(&self, receives: &Arc<SharedReceives>, limit: u32) -> Result<bool, Error> {
+        self.instance()?.arm_limit(receives, limit)
     }
 
     fn drive(&self) {
@@ -300,8 +300,8 @@ fn attributes(name: &str, station: [u8; 6], strictness: Strictness) -> DeviceAtt
         region_bytes_max: 1 << 46,
         domains_max: DOMAINS_MAX,
         read_depth_max: READ_DEPTH,
-        shared_queues_max: 0,
-        shared_receives_max: 0,
+        shared_queues_max: 1 << 14,
+        shared_receives_max: (SHARED_RECEIVES_MAX as u32).min(WORK_REQUESTS_MAX),
         address_handles_max: 0,
         groups_max: 0,
         strictness,

@@ -705,6 +705,7 @@ fn memory_of<'a>(
     let of_source = |source: &'a QueuePairSource| MemoryOwner {
         queue_pair: source.queue_pair(),
         domain: source.domain(),
+        receive_domain: source.receive_domain(),
         connection: owner.bits(),
     };
     TurnMemory::new(access, source.map(of_source))

@@ -10,7 +10,7 @@ use engine::{Engine, EngineConfig, Event};
 use mem::{MemoryAccess, TableLimits};
 use runtime::{Hooks, Interest, MachineId, Runtime, RuntimeConfig};
 use verbs::{Error, QueuePair, Registry};
-use work::CompletionQueue;
+use work::{CompletionQueue, SharedReceives};
 
 use crate::failure::{failed, forked};
 use crate::inside::Inside;
@@ -129,9 +129,19 @@ impl Instance {
 
     /// Enters a queue pair of the device.
     pub(crate) fn enter(&self, queue_pair: &Arc<QueuePair>) -> Result<Arc<QueuePairSource>, Error> {
-        let source = Arc::new(QueuePairSource::new(queue_pair, queue_pair.domain()?, &self.rung));
+        let source = Arc::new(QueuePairSource::new(queue_pair, &self.rung)?);
         lock(&self.sources).insert(queue_pair.number(), Arc::clone(&source));
         Ok(source)
+    }
+
+    /// Arms the limit of a shared receive queue, like [`SharedReceives::arm_limit`].
+    pub(crate) fn arm_limit(
+        &self,
+        receives: &Arc<SharedReceives>,
+        limit: u32,
+    ) -> Result<bool, Error> {
+        let receives = Arc::clone(receives);
+        self.with_streams(move |_, _, _| receives.arm_limit(limit))
     }
 
     /// Removes a queue pair.

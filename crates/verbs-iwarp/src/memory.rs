@@ -18,6 +18,8 @@ pub(crate) struct TurnMemory<'a> {
 pub(crate) struct MemoryOwner<'a> {
     pub(crate) queue_pair: &'a QueuePair,
     pub(crate) domain: ProtectionDomain,
+    /// The domain of the memory of receives.
+    pub(crate) receive_domain: ProtectionDomain,
     /// Identifies the connection, for windows that are bound for a single connection.
     pub(crate) connection: u64,
 }
@@ -41,6 +43,14 @@ impl<'a> TurnMemory<'a> {
         self.access.sink(&target, 0, piece.bytes).ok()
     }
 
+    /// Returns the piece for a scatter/gather entry that names its region, as those of shared
+    /// receives do. If the region has ended, the piece has a key that names none.
+    fn piece_of_region(&self, entry: &work::Piece) -> Piece {
+        let region = self.access.region(entry.region).ok();
+        let (key, start) = region.map_or((0, 0), |region| (region.key.0, region.start));
+        Piece { key, address: start.wrapping_add(entry.offset), bytes: entry.length }
+    }
+
     fn resolve(&self, piece: Piece, access: Access) -> Result<Target, Refusal> {
         let owner = self.owner.ok_or(Refusal::Key)?;
         let Piece { key, address, bytes } = piece;
@@ -51,6 +61,9 @@ impl<'a> TurnMemory<'a> {
             }
             Access::LocalWrite => {
                 self.access.resolve(owner.domain, key, address, bytes, Rights::LOCAL_WRITE)
+            }
+            Access::Receive => {
+                self.access.resolve(owner.receive_domain, key, address, bytes, Rights::LOCAL_WRITE)
             }
             Access::RemoteRead | Access::RemoteWrite => {
                 let want = if access == Access::RemoteRead {
@@ -99,6 +112,12 @@ impl Memory for TurnMemory<'_> {
 
     fn take_receive(&mut self, pieces: &mut Vec<Piece>) -> Option<u64> {
         let queue_pair = self.owner?.queue_pair;
+        if queue_pair.shared_receives().is_some() {
+            return queue_pair.take_shared_receive(|id, entries| {
+                pieces.extend(entries.iter().map(|entry| self.piece_of_region(entry)));
+                id
+            });
+        }
         let receive = queue_pair.next_receive()?;
         pieces.extend(receive.pieces().iter().map(piece_of));
         let id = receive.sequence();

@@ -7,12 +7,13 @@ use delivery::Instant;
 use engine::Engine;
 use mem::{MemoryAccess, ProtectionDomain};
 use runtime::{Posted, Rest, SourceDoorbell, WorkSource};
-use verbs::QueuePair;
+use verbs::{Error, QueuePair};
 
 /// A queue pair of the device, as the machine and the calls of the program share it.
 pub(crate) struct QueuePairSource {
     queue_pair: Arc<QueuePair>,
     domain: ProtectionDomain,
+    receive_domain: ProtectionDomain,
     doorbell: SourceDoorbell,
     rung: Arc<RungStreams>,
     /// The stream that carries the queue pair; [`NO_STREAM`] if none does.
@@ -22,19 +23,18 @@ pub(crate) struct QueuePairSource {
 }
 
 impl QueuePairSource {
-    pub(crate) fn new(
-        queue_pair: &Arc<QueuePair>,
-        domain: ProtectionDomain,
-        rung: &Arc<RungStreams>,
-    ) -> Self {
-        Self {
+    /// # Errors
+    /// Returns the errors of [`QueuePair::domain`].
+    pub(crate) fn new(queue_pair: &Arc<QueuePair>, rung: &Arc<RungStreams>) -> Result<Self, Error> {
+        Ok(Self {
             queue_pair: Arc::clone(queue_pair),
-            domain,
+            domain: queue_pair.domain()?,
+            receive_domain: queue_pair.receive_domain()?,
             doorbell: SourceDoorbell::new(),
             rung: Arc::clone(rung),
             stream: AtomicU64::new(NO_STREAM),
             drains: AtomicBool::new(false),
-        }
+        })
     }
 
     pub(crate) const fn queue_pair(&self) -> &Arc<QueuePair> {
@@ -43,6 +43,12 @@ impl QueuePairSource {
 
     pub(crate) const fn domain(&self) -> ProtectionDomain {
         self.domain
+    }
+
+    /// Returns the domain in which the memory of receives is resolved. It differs from that of the
+    /// queue pair if a shared receive queue has another one.
+    pub(crate) const fn receive_domain(&self) -> ProtectionDomain {
+        self.receive_domain
     }
 
     /// Returns the stream that carries the queue pair.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use mem::MemoryTable;
-use semantics::SharedReceives;
 use work::Owner;
+use work::SharedReceives;
 
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters};
 use crate::error::Error;

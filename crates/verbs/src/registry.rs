@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
-use semantics::SharedReceives;
 use work::Owner;
+use work::SharedReceives;
 
 use crate::async_event::{AsyncEventKind, EventElement};
 use crate::attributes::PortState;

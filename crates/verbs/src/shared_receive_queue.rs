@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use mem::Rights;
-use semantics::SharedReceives;
 use wire_edge::RemoteKey;
+use work::SharedReceives;
 use work::{PIECES_MAX, Piece, PieceList};
 
 use crate::acknowledged::Unacknowledged;

@@ -16,6 +16,7 @@ mod limits;
 mod operation;
 mod pieces;
 mod ring;
+mod shared_receives;
 mod status;
 mod wakeups;
 
@@ -24,8 +25,11 @@ pub use completion_kind::CompletionKind;
 pub use completion_queue::{Arm, CompletionQueue, Push, Queues, ResizeError};
 pub use completion_status::CompletionStatus;
 pub use error::{AccessFault, OperationError, PostError};
-pub use limits::{COMPLETIONS_MAX, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, PIECES_MAX};
+pub use limits::{
+    COMPLETIONS_MAX, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, PIECES_MAX, SHARED_RECEIVES_MAX,
+};
 pub use operation::{Operation, OperationFlags, Order, Receive, Request, Sink, Source};
 pub use pieces::{Cut, Piece, PieceList, PieceListError, StoredPieces};
+pub use shared_receives::{SharedReceives, Unfit};
 pub use status::{Arrival, OperationStatus, StatusTable};
 pub use wakeups::Wakeups;

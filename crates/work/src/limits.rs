@@ -16,3 +16,7 @@ pub const COMPLETIONS_MAX: usize = 1 << 24;
 /// Maximum number of scatter/gather entries in one operation or receive. Verbs programs request 1
 /// to 30 entries. A list of 32 entries takes 768 B.
 pub const PIECES_MAX: usize = 32;
+
+/// Maximum number of receives of a shared queue: 16 times the 65 536 that large programs ask for.
+/// The receives take 1 048 576 × 56 B = 56 MiB, allocated when the queue is created.
+pub const SHARED_RECEIVES_MAX: usize = 1 << 20;

@@ -112,7 +112,7 @@ impl TestMemory {
             return Err(Refusal::Bounds);
         }
         let is_allowed = match access {
-            Access::LocalRead | Access::LocalWrite => true,
+            Access::LocalRead | Access::LocalWrite | Access::Receive => true,
             Access::RemoteRead => region.remote_read,
             Access::RemoteWrite => region.remote_write,
         };
@@ -136,7 +136,7 @@ impl Memory for TestMemory {
         }
         let checked = self.permit(piece, access);
         // A refused source ends the stream only when all before it is written.
-        let is_sink = matches!(access, Access::LocalWrite | Access::RemoteWrite);
+        let is_sink = matches!(access, Access::LocalWrite | Access::Receive | Access::RemoteWrite);
         self.refused |= checked.is_err() && is_sink;
         checked
     }

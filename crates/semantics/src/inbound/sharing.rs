@@ -11,8 +11,7 @@ use super::{Inbound, Refusal, Surroundings, Verdict, violation};
 use crate::limits::SHARED_WINDOW;
 use crate::pools::Pools;
 use crate::receive_queue::{Posted, ReceiveQueue};
-use crate::shared_receives::SharedReceives;
-use work::{Owner, PostError};
+use work::{Owner, PostError, SharedReceives};
 
 /// The queue from which a connection takes receives.
 #[derive(Debug)]
@@ -52,7 +51,9 @@ impl Inbound {
         let first = self.next_message;
         if let Some(share) = self.share.as_mut() {
             share.lacking = None;
-            if let Some(receive) = share.queue.take_waited_for(&mut around.pools.lists) {
+            let lists = &mut around.pools.lists;
+            let taken = share.queue.take_waited_for(|receive, list| lists.receive(receive, list));
+            if let Some(receive) = taken {
                 around.pools.note_limit(&share.queue);
                 own_queue(&mut self.receives, first).add(receive);
             }
@@ -150,7 +151,14 @@ impl Inbound {
             receive.map(|receive| (receive, error))
         });
         let unused = own.iter_mut().flat_map(|own| own.drain()).map(|(_, receive)| receive);
-        if share.queue.take_back(self.owner, &mut pools.lists, unused) {
+        for receive in unused.rev() {
+            let (receive, slot) = receive.unconsumed();
+            share.queue.give_back(receive, slot.map(|slot| pools.lists.get(slot)));
+            if let Some(slot) = slot {
+                pools.lists.remove(slot);
+            }
+        }
+        if share.queue.end_waiting(self.owner) {
             pools.refilled.push(Arc::clone(&share.queue));
         }
         if let Some((receive, error)) = failed {
@@ -170,7 +178,9 @@ impl Share {
     #[inline]
     fn take(&mut self, pools: &mut Pools, owner: Owner, message: MessageNumber) -> Option<Posted> {
         while self.lacking.is_none() {
-            if let Some(receive) = self.queue.take(&mut pools.lists) {
+            let lists = &mut pools.lists;
+            let taken = self.queue.take(|receive, list| lists.receive(receive, list));
+            if let Some(receive) = taken {
                 pools.note_limit(&self.queue);
                 return Some(receive);
             }

@@ -10,7 +10,7 @@ use super::pair::{Pair, Side, flags, operation, remote, source};
 use super::requester::queue_pairs;
 use crate::inbound::{Surroundings, Verdict};
 use crate::pools::PoolUse;
-use crate::shared_receives::SharedReceives;
+use work::SharedReceives;
 use work::{
     Completion, Operation, OperationError, Order, Owner, Piece, PieceList, Receive, Request, Sink,
 };

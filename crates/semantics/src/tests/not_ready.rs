@@ -9,7 +9,7 @@ use super::requester::{acknowledge, queue_pairs, sends_of};
 use crate::inbound::{Surroundings, Verdict};
 use crate::outbound::Carried;
 use crate::pools::PoolUse;
-use crate::shared_receives::SharedReceives;
+use work::SharedReceives;
 use work::{Completion, Operation, OperationError, OperationFlags, Order, Receive, Request};
 
 const PLAIN: OperationFlags = flags(Order::Strict);

@@ -18,7 +18,7 @@ use crate::inbound::{Inbound, InboundLimits, Refusal, Surroundings, Verdict};
 use crate::limits::SHARED_WINDOW;
 use crate::outbound::{Outbound, PeerLimits};
 use crate::pools::{PoolUse, Pools};
-use crate::shared_receives::SharedReceives;
+use work::SharedReceives;
 use work::{
     Completion, CompletionQueue, OperationError, Owner, Piece, PieceList, PostError, Queues,
     Receive, StatusTable,

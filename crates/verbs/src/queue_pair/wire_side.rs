@@ -4,8 +4,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use semantics::SharedReceives;
-use work::{CompletionStatus, Queues};
+use work::{CompletionStatus, Piece, Queues, SharedReceives};
 
 use super::QueuePair;
 use super::slots::{Inline, ReceiveSlot, SendSlot};
@@ -90,6 +89,16 @@ impl QueuePair {
         self.domain.memory().map(|(_, domain)| domain)
     }
 
+    /// Returns the protection domain in which the wire (the transport) resolves memory keys of
+    /// receives: that of the shared receive queue, if the queue pair uses one.
+    ///
+    /// # Errors
+    /// Returns the errors of [`QueuePair::domain`].
+    pub fn receive_domain(&self) -> Result<mem::ProtectionDomain, Error> {
+        let domain = self.shared.as_ref().map_or(&self.domain, |shared| shared.domain());
+        domain.memory().map(|(_, domain)| domain)
+    }
+
     /// Returns the completion queues.
     pub fn queues(&self) -> Queues {
         let work = |queue: &crate::completion_queue::CompletionQueue| Arc::clone(queue.work());
@@ -136,6 +145,34 @@ impl QueuePair {
     #[inline]
     pub fn receive_taken(&self) {
         self.receives.take_to(self.receives.taken() + 1);
+    }
+
+    /// Takes the oldest receive of the shared receive queue for a message that has arrived, and
+    /// raises the event of the queue if it then has fewer receives than its limit. `keep` gets the
+    /// number that the wire (the transport) puts into the context of the receive's completion, and
+    /// the scatter/gather entries.
+    ///
+    /// Returns `None` if the queue pair uses no shared queue or is in RESET or ERR, or if the queue
+    /// is empty. No queue pair of the wire waits for a receive. A wire whose messages can wait uses
+    /// [`QueuePair::shared_receives`] instead. Allocates nothing and takes no lock.
+    #[inline]
+    pub fn take_shared_receive<R>(&self, keep: impl FnOnce(u64, &[Piece]) -> R) -> Option<R> {
+        let shared = self.shared.as_ref()?;
+        if matches!(self.state(), QueuePairState::Reset | QueuePairState::Error) {
+            return None;
+        }
+        let receives = shared.receives();
+        let taken = receives.take(|receive, list| {
+            let work::Receive { region, offset, length, context } = receive;
+            match list {
+                Some(list) => keep(context, list.pieces()),
+                None => keep(context, &[Piece { region, offset, length }]),
+            }
+        });
+        if receives.falls_below_limit() {
+            shared.on_below_limit();
+        }
+        taken
     }
 
     /// Returns whether all taken sends are retired: they are complete, and the program has polled

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mem::{AccessError, MemoryAccess, MemoryTable, Rights, TableLimits, Target};
-use semantics::SharedReceives;
 use verbs::{
     DeviceAttributes, Ending, Error, Gid, GidEntry, GidKind, OnDemandPaging, PortAttributes,
     PortState, Provider, QueuePair, QueuePairType, Registry, ScatterGather, SendOpcode, Services,
     Strictness, TakenSend, Transport, Vendor, Wire,
 };
 use wire_edge::RemoteKey;
+use work::SharedReceives;
 use work::{AccessFault, Completion, CompletionKind, OperationError, Owner, Push};
 
 /// The loopback device.

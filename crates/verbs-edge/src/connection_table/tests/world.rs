@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use delivery::{Instant, LinkCaps, LinkId, RxFrame, TxBatch};
 use engine::{Emitted, Engine, EngineConfig};
 use mem::{MemoryTable, Payload, TableLimits};
-use semantics::{SharedReceives, StatusTable};
+use semantics::StatusTable;
 use verbs::{
     AddressVectorAttributes, AttributeMask, CompletionQueue, Device, DeviceAttributes, Error, Gid,
     GidEntry, GidKind, Modification, OnDemandPaging, PortAttributes, PortState, Provider,
@@ -20,6 +20,7 @@ use verbs::{
     Vendor, Wire, WorkCompletion,
 };
 use wire_edge::PeerAddr;
+use work::SharedReceives;
 
 use crate::connection_table::{ConnectionTable, Phase, Wanted};
 use crate::greeting::{QueuePairPlace, SERVICE};

@@ -18,26 +18,27 @@ use loom::sync::atomic::{AtomicU32, AtomicUsize, fence};
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};
 use mem::RegionId;
-use work::{Piece, StoredPieces};
 
 #[cfg(loom)]
 use self::seen_by_loom::ArrayQueue;
+use crate::completion::Owner;
+use crate::error::PostError;
 use crate::limits::SHARED_RECEIVES_MAX;
-use crate::lists::Lists;
-use crate::receive_queue::{Destination, Posted};
-use work::{Owner, PieceList, PostError, Receive};
+use crate::operation::Receive;
+use crate::pieces::{Piece, PieceList, StoredPieces};
 
 /// A bounded queue of receives for any number of connections of one endpoint: the shared receive
 /// queue of verbs.
 ///
 /// Any thread may post a receive, without a lock. When a message needs a receive, the thread inside
-/// the engine takes the oldest receive. If the queue is empty, the connection of the message waits.
-/// When receives are posted, the connection that has waited longest gets the first receive.
+/// the engine takes the oldest receive. If the queue is empty, a connection whose wire supports
+/// this waits. When receives are posted, the connection that has waited longest gets the first
+/// receive.
 #[derive(Debug)]
 pub struct SharedReceives {
     posted: ArrayQueue<UntakenReceive>,
-    /// Memory for lists of pieces (scatter/gather entries). When the engine has taken a receive
-    /// with a list, a later post reuses the memory.
+    /// Memory for lists of pieces (scatter/gather entries). When a receive with a list has been
+    /// taken, a later post reuses the memory.
     spare: ArrayQueue<Box<StoredPieces>>,
     /// Number of connections that wait for a receive.
     waiting: AtomicUsize,
@@ -94,12 +95,12 @@ impl SharedReceives {
         }
     }
 
-    /// Posts a buffer for a message. Does not check the memory; the engine checks it when a message
+    /// Posts a buffer for a message. Does not check the memory. It is checked when a message
     /// arrives.
     ///
     /// Returns true if a connection or another user waits for a receive. The caller must then
     /// ensure two things:
-    /// * The engine calls [`SharedReceives::next_ready`].
+    /// * The thread inside the engine calls [`SharedReceives::next_ready`].
     /// * Users that [want](SharedReceives::begin_wanting) a receive try again.
     ///
     /// # Errors
@@ -152,8 +153,7 @@ impl SharedReceives {
     }
 
     /// Arms the limit. As soon as the queue has fewer than `limit` receives,
-    /// [`Pools::take_below_limit`](crate::Pools::take_below_limit) returns the queue, once. A limit
-    /// of 0 disarms the limit.
+    /// [`SharedReceives::falls_below_limit`] returns true, once. A limit of 0 disarms the limit.
     ///
     /// If the queue already has fewer receives, returns true and does not arm the limit. Otherwise
     /// returns false. Only the thread inside the engine may call this.
@@ -164,7 +164,7 @@ impl SharedReceives {
     }
 
     /// Removes and returns the connection that has waited longest, if there is a receive for it.
-    /// The caller then calls [`Inbound::on_ready`](crate::Inbound::on_ready) of this connection.
+    /// The caller then lets this connection [take](SharedReceives::take_waited_for) the receive.
     /// The caller repeats both calls until this function returns `None`.
     pub fn next_ready(&self) -> Option<Owner> {
         if self.waiting.load(SeqCst) == 0 || self.is_empty() {
@@ -183,7 +183,7 @@ impl SharedReceives {
     ///
     /// # Errors
     /// Returns [`Unfit`] if no receive can be used. All receives are then unchanged.
-    pub(crate) fn fill<R>(
+    pub fn fill<R>(
         &self,
         bytes: usize,
         place: impl FnOnce(u64, &[Piece]) -> R,
@@ -192,7 +192,7 @@ impl SharedReceives {
         let Some(entry) = entry else { return Err(Unfit::NoReceive) };
         let Receive { region, offset, length, context } = entry.receive;
         if bytes > length as usize {
-            self.put_back([entry]);
+            self.put_back(entry);
             return Err(Unfit::TooShort);
         }
         let Some(pieces) = entry.pieces else {
@@ -205,36 +205,44 @@ impl SharedReceives {
     }
 
     /// Returns the number of receives that remain after each waiting connection has got one.
-    pub(crate) fn left(&self) -> usize {
+    pub fn left(&self) -> usize {
         self.len().saturating_sub(self.waiting.load(Relaxed))
     }
 
-    /// Takes the oldest receive. Returns `None` if the waiting connections need all receives.
+    /// Takes the oldest receive. `keep` gets the receive, and the list if the receive has one, and
+    /// returns what the caller keeps of it. Returns `None` if the waiting connections need all
+    /// receives.
+    ///
+    /// Allocates nothing, and takes no lock while no connection waits. Only the thread inside the
+    /// engine may call this.
     #[inline]
-    pub(crate) fn take(&self, lists: &mut Lists) -> Option<Posted> {
+    pub fn take<R>(&self, keep: impl FnOnce(Receive, Option<PieceList<'_>>) -> R) -> Option<R> {
         if self.waiting.load(Relaxed) > 0 && self.left() == 0 {
             return None;
         }
-        self.take_waited_for(lists)
+        self.take_waited_for(keep)
     }
 
-    /// Takes the oldest receive for a connection that has waited for it. Returns `None` if the
-    /// queue is empty.
+    /// Takes the oldest receive, like [`SharedReceives::take`], for a connection that has waited
+    /// for it. Returns `None` if the queue is empty.
     #[inline]
-    pub(crate) fn take_waited_for(&self, lists: &mut Lists) -> Option<Posted> {
+    pub fn take_waited_for<R>(
+        &self,
+        keep: impl FnOnce(Receive, Option<PieceList<'_>>) -> R,
+    ) -> Option<R> {
         let UntakenReceive { receive, pieces } = self.take_entry()?;
-        let Some(pieces) = pieces else { return Some(receive.into()) };
-        let slot = lists.keep(pieces.list());
+        let Some(pieces) = pieces else { return Some(keep(receive, None)) };
+        let kept = keep(receive, Some(pieces.list()));
         // If `spare` is full, the push fails, and the memory of the list is freed.
         let _ = self.spare.push(pieces);
-        let Receive { length, context, .. } = receive;
-        Some(Posted::new(context, length, Destination::List(slot)))
+        Some(kept)
     }
 
     /// Makes `owner` wait for a receive. `owner` must not be waiting yet. If a receive has become
-    /// available, changes nothing and returns false.
+    /// available, changes nothing and returns false. Only the thread inside the engine may call
+    /// this.
     #[cold]
-    pub(crate) fn wait(&self, owner: Owner) -> bool {
+    pub fn wait(&self, owner: Owner) -> bool {
         let mut rare = self.rare();
         rare.waiters.push_back(owner);
         self.waiting.store(rare.waiters.len(), SeqCst);
@@ -251,9 +259,9 @@ impl SharedReceives {
     }
 
     /// Returns whether the queue holds fewer receives than the armed limit. If so, disarms the
-    /// limit.
+    /// limit. The thread inside the engine calls this after it has taken a receive.
     #[inline]
-    pub(crate) fn falls_below_limit(&self) -> bool {
+    pub fn falls_below_limit(&self) -> bool {
         let limit = self.limit.load(Relaxed);
         let falls = limit != 0 && self.len() < limit as usize;
         if falls {
@@ -262,40 +270,29 @@ impl SharedReceives {
         falls
     }
 
-    /// Takes back the receives that an ended connection had taken but not consumed. `entries`
-    /// contains them, oldest first. The connection no longer waits for a receive. Returns true if
-    /// other connections wait and there is a receive for at least one of them.
-    pub(crate) fn take_back(
-        &self,
-        owner: Owner,
-        lists: &mut Lists,
-        unused: impl DoubleEndedIterator<Item = Posted>,
-    ) -> bool {
-        let entries = unused.rev().map(|Posted { context, length, destination, .. }| {
-            let (region, offset, pieces) = match destination {
-                Destination::Region { region, offset } => (region, offset, None),
-                Destination::List(slot) => {
-                    let pieces = self.keep(lists.get(slot));
-                    lists.remove(slot);
-                    (RegionId::NONE, 0, Some(pieces))
-                }
-            };
-            UntakenReceive { receive: Receive { region, offset, length, context }, pieces }
-        });
-        self.put_back(entries);
+    /// Returns a receive that an ended connection had taken but not consumed to the front of the
+    /// queue. `list` is the list of the receive, if it has one. If there are several such receives,
+    /// the caller returns the youngest first. Only the thread inside the engine may call this.
+    #[cold]
+    pub fn give_back(&self, receive: Receive, list: Option<PieceList<'_>>) {
+        self.put_back(UntakenReceive { receive, pieces: list.map(|list| self.keep(list)) });
+    }
+
+    /// Records that a connection, which has ended, no longer waits for a receive. Returns true if
+    /// other connections wait and there is a receive for at least one of them. Only the thread
+    /// inside the engine may call this.
+    #[cold]
+    pub fn end_waiting(&self, owner: Owner) -> bool {
         let mut rare = self.rare();
         rare.waiters.retain(|waiter| *waiter != owner);
         self.waiting.store(rare.waiters.len(), SeqCst);
         !rare.waiters.is_empty() && !self.is_empty()
     }
 
-    /// Returns receives to the front of the queue, one after the other. The last of `entries` is
-    /// then the first of the queue.
-    fn put_back(&self, entries: impl IntoIterator<Item = UntakenReceive>) {
+    /// Returns a receive to the front of the queue.
+    fn put_back(&self, entry: UntakenReceive) {
         let mut rare = self.rare();
-        for entry in entries {
-            rare.returned.push_front(entry);
-        }
+        rare.returned.push_front(entry);
         self.returned.store(rare.returned.len(), SeqCst);
     }
 
@@ -388,16 +385,25 @@ mod seen_by_loom {
 mod tests {
     use super::*;
 
+    fn receive(context: u64) -> Receive {
+        Receive { region: RegionId::NONE, offset: 0, length: 0, context }
+    }
+
+    /// Keeps the context of a taken receive.
+    fn context(receive: Receive, _list: Option<PieceList<'_>>) -> u64 {
+        receive.context
+    }
+
     #[test]
     fn a_message_does_not_wait_for_a_receive_posted_during_its_check() {
         let shared = SharedReceives::new(4);
         let (first, second) = (Owner::new(0, 1), Owner::new(1, 1));
-        let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
+        let receive = receive(5);
         // A message finds no receive. Before its connection begins to wait, a receive is posted.
-        assert!(shared.take(&mut Lists::default()).is_none());
+        assert!(shared.take(context).is_none());
         assert_eq!(shared.post(receive), Ok(false));
         assert!(!shared.wait(first));
-        assert_eq!(shared.take(&mut Lists::default()).map(|taken| taken.context), Some(5));
+        assert_eq!(shared.take(context), Some(5));
         assert!(shared.wait(first) && shared.wait(second));
         assert_eq!(shared.post(receive), Ok(true));
         assert_eq!(shared.next_ready(), Some(first));
@@ -406,9 +412,58 @@ mod tests {
     #[test]
     fn a_queue_has_at_least_one_slot_and_refuses_receives_beyond_its_capacity() {
         assert_eq!(SharedReceives::new(0).capacity(), 1);
-        let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
         let shared = SharedReceives::new(1);
-        assert_eq!(shared.post(receive), Ok(false));
-        assert_eq!(shared.post(receive), Err(PostError::ReceiveQueueFull(1)));
+        assert_eq!(shared.post(receive(5)), Ok(false));
+        assert_eq!(shared.post(receive(5)), Err(PostError::ReceiveQueueFull(1)));
+    }
+
+    #[test]
+    fn a_taken_receive_has_the_pieces_that_were_posted() {
+        let shared = SharedReceives::new(2);
+        let pieces = [7, 0, 9].map(|length| Piece { length, ..Piece::NOTHING });
+        let list = PieceList::new(&pieces).expect("a list");
+        assert_eq!(shared.post_list(list, 1), Ok(false));
+        let taken = shared.take(|receive, list| {
+            let pieces = list.expect("it has pieces").pieces().to_vec();
+            (receive.context, receive.length, pieces)
+        });
+        assert_eq!(taken, Some((1, 16, pieces.to_vec())));
+        assert_eq!(shared.take(context), None);
+    }
+
+    #[test]
+    fn a_receive_that_is_given_back_is_taken_again_first() {
+        let shared = SharedReceives::new(3);
+        let pieces = [Piece { length: 4, ..Piece::NOTHING }];
+        let list = PieceList::new(&pieces).expect("a list");
+        for context in 1..=3 {
+            assert_eq!(shared.post_list(list, context), Ok(false));
+        }
+        let taken = [(); 2].map(|()| shared.take(|receive, _| receive).expect("it was posted"));
+        for receive in taken.into_iter().rev() {
+            shared.give_back(receive, Some(list));
+        }
+        assert_eq!(shared.len(), 3);
+        let length = |receive: Receive, list: Option<PieceList<'_>>| {
+            (receive.context, list.map(|list| list.length()))
+        };
+        for context in 1..=3 {
+            assert_eq!(shared.take(length), Some((context, Some(4))));
+        }
+    }
+
+    #[test]
+    fn crossing_the_limit_is_reported_once() {
+        let shared = SharedReceives::new(3);
+        assert!(shared.arm_limit(1), "the queue is empty");
+        for context in 1..=3 {
+            assert_eq!(shared.post(receive(context)), Ok(false));
+        }
+        assert!(!shared.arm_limit(2));
+        let crosses = [(); 3].map(|()| {
+            assert!(shared.take(context).is_some());
+            shared.falls_below_limit()
+        });
+        assert_eq!(crosses, [false, true, false]);
     }
 }
