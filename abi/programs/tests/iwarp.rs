@@ -82,6 +82,13 @@ fn rping() {
 }
 
 #[test]
+fn rping_with_a_queue_pair_of_its_own() {
+    // With `-q`, rping creates the queue pair itself and makes its transitions.
+    let (server, client) = ("-s -q -a ADDRESS -p PORT -C 20", "-c -q -a ADDRESS -p PORT -v -C 20");
+    runs(26_005, ["rping", "rping"], server, client, Ends::ByItself);
+}
+
+#[test]
 fn ucmatose() {
     let both = "-p PORT -c 20 -C 10 -S 1000";
     runs(26_010, ["ucmatose"; 2], both, &format!("{both} -s ADDRESS"), Ends::ByItself);
@@ -492,7 +499,9 @@ fn atomics_are_refused() {
 }
 
 #[test]
-fn shared_receive_queues_are_refused() {
+fn shared_receive_queues() {
+    // The first program connects by `ibv_modify_qp`.
     is_refused(26_340, "ibv_srq_pingpong", "-g 0");
-    is_refused(26_341, "ib_send_bw", "-F --use-srq");
+    perftest(26_341, "ib_send_bw", &["-n 500 --use-srq", "-n 100 -q 4 --use-srq"]);
+    perftest(26_342, "ib_send_lat", &["-n 500 --use-srq", "-n 300 -e --use-srq"]);
 }

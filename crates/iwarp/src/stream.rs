@@ -167,7 +167,7 @@ impl Stream {
     /// Returns [`PostError`] if the stream does not carry messages, if the rings are full, or if
     /// the operation is not valid.
     pub fn post_send(&mut self, work: &Work<'_>) -> Result<(), PostError> {
-        if !matches!(self.phase, Phase::Operating | Phase::Replying { accepts: true }) {
+        if !self.carries_messages() {
             return Err(PostError::NotConnected);
         }
         if matches!(work.kind, WorkKind::Read { .. }) && self.terms.ord == 0 {
@@ -180,6 +180,23 @@ impl Stream {
     /// is concerned.
     pub fn free_operations(&self) -> usize {
         self.work.free()
+    }
+
+    /// Returns whether the stream takes operations: it is established, or this responder has
+    /// accepted, and it has not ended.
+    pub fn carries_messages(&self) -> bool {
+        matches!(self.phase, Phase::Operating | Phase::Replying { accepts: true })
+    }
+
+    /// Returns whether a Read Request of this end has been sent and its answer has not arrived
+    /// completely.
+    pub fn awaits_answers(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
+    /// Returns whether the stream has ended. Bytes may be left to write.
+    pub fn has_ended(&self) -> bool {
+        self.phase == Phase::Ended
     }
 
     /// Returns whether every posted operation has been reported.

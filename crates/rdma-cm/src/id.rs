@@ -13,10 +13,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use verbs::{Device, Error, QueuePair, QueuePairType, Unacknowledged};
+use verbs::{Connector, Device, Error, QueuePair, QueuePairType, Unacknowledged};
 
 use super::event::{Event, EventChannel, EventKind};
-use super::manager::{Connecting, ConnectionManager, Exchange, ManagedDevice, ManagerAttributes};
+use super::manager::{ConnectionManager, Exchange, ManagedDevice, ManagerAttributes};
 use super::message::End;
 use super::port_space::{PortSpace, PrivateDataLimits};
 use super::ports::{Claim, Heard, ManagedHost};
@@ -232,7 +232,8 @@ impl Id {
     /// Returns whether the wire connects the queue pair of this id.
     fn is_connected_by_wire(&self) -> bool {
         let is_datagram = self.service == QueuePairType::Datagram;
-        !is_datagram && self.manager_attributes().connecting == Connecting::Wire
+        let connector = self.device().map(|device| device.attributes().transport().connector());
+        !is_datagram && connector == Some(Connector::Manager)
     }
 
     /// Returns the local address, if the id has one.

@@ -21,8 +21,8 @@ pub use event::{ConnectionDetails, DatagramDetails, Details, Event, EventChannel
 pub use id::connect::{AcceptOptions, ConnectOptions};
 pub use id::{Id, IdOption, QUEUE_KEY};
 pub use manager::{
-    Caller, Connecting, ConnectionManager, Exchange, Listener, Listening, ManagedDevice,
-    ManagerAttributes, Over, Padding, PortClaim, Route,
+    Caller, ConnectionManager, Exchange, Listener, Listening, ManagedDevice, ManagerAttributes,
+    Over, Padding, PortClaim, Route,
 };
 pub use message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request, fuzz_message};
 pub use port_space::{PortSpace, PrivateDataLimits};

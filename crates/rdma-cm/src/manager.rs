@@ -97,8 +97,6 @@ pub trait ConnectionManager: Send + Sync {
 /// Properties in which the connection managers of transports differ.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ManagerAttributes {
-    /// The side that connects the queue pair of an accepted request.
-    pub connecting: Connecting,
     /// The form in which programs get the peer's private data.
     pub padding: Padding,
     /// Whether the route of an id has a path record of InfiniBand.
@@ -107,31 +105,11 @@ pub struct ManagerAttributes {
 
 impl ManagerAttributes {
     /// The properties of InfiniBand's connection manager (IBA volume 1, chapter 12).
-    pub const INFINIBAND: Self =
-        Self { connecting: Connecting::Ids, padding: Padding::Zeros, has_path_record: true };
+    pub const INFINIBAND: Self = Self { padding: Padding::Zeros, has_path_record: true };
 
     /// The properties of iWARP's connection manager, as Linux shows them (`cma_iw_handler` and
     /// `ucma_copy_iw_route`).
-    pub const IWARP: Self =
-        Self { connecting: Connecting::Wire, padding: Padding::None, has_path_record: false };
-}
-
-/// The side that connects the queue pair of an accepted request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Connecting {
-    /// Ids connect their queue pairs when the program reads the event of the acceptance. If an id
-    /// has no queue pair, the program gets [`ConnectResponse`], connects a queue pair and
-    /// [establishes] the connection.
-    ///
-    /// [`ConnectResponse`]: super::EventKind::ConnectResponse
-    /// [establishes]: super::Id::establish
-    Ids,
-    /// The wire moves the queue pair to RTS before it reports the acceptance. Each request and each
-    /// acceptance needs a queue pair: that of the id, or one that the program has created itself
-    /// and names by its number. The program gets [`Established`] and no other event.
-    ///
-    /// [`Established`]: super::EventKind::Established
-    Wire,
+    pub const IWARP: Self = Self { padding: Padding::None, has_path_record: false };
 }
 
 /// The form in which programs get the peer's private data.
@@ -171,7 +149,9 @@ pub trait Listening: Send + Sync {}
 pub trait Exchange: Send + Sync {
     /// Accepts a request from the peer. `queue_pair` is in RTS. It takes over the connection if
     /// both the request and the reply offer this. If the wire connects queue pairs
-    /// ([`Connecting::Wire`]), `queue_pair` is in INIT, and the wire moves it to RTS.
+    /// ([`Connector::Manager`]), `queue_pair` is in INIT, and the wire moves it to RTS.
+    ///
+    /// [`Connector::Manager`]: verbs::Connector::Manager
     ///
     /// # Errors
     /// Returns the error of the wire (the transport) if the peer has withdrawn the request.
@@ -179,7 +159,7 @@ pub trait Exchange: Send + Sync {
 
     /// Passes the connection to the requester's queue pair, which is in RTS. If the connection has
     /// already ended, the queue pair fails with the reason for the end. Ids call this function only
-    /// if they connect queue pairs ([`Connecting::Ids`]).
+    /// if they connect queue pairs ([`Connector::Modification`](verbs::Connector::Modification)).
     ///
     /// # Errors
     /// Returns the error of the wire (the transport) if the device is closed.
@@ -195,6 +175,11 @@ pub trait Exchange: Send + Sync {
     /// Ends the exchange in any state, and notifies the peer that the connection has ended. If a
     /// queue pair has taken over the connection and has already ended it, notifies the id during
     /// this call.
+    ///
+    /// If the wire connects queue pairs ([`Connector::Manager`](verbs::Connector::Manager)), it
+    /// first sends what the program has posted to the queue pair of the exchange, and moves the
+    /// queue pair to ERR after that. If the peer does not take everything at once, this happens
+    /// after the call.
     fn close(&self);
 }
 
@@ -215,8 +200,8 @@ pub trait Listener: Send + Sync {
 /// Receives the outcome of a request. Each end of an exchange has a caller.
 pub trait Caller: Send + Sync {
     /// Handles the acceptance of this side's request. If `takes_over` is set in the reply, both
-    /// ends have offered the takeover. If the wire connects queue pairs ([`Connecting::Wire`]), the
-    /// queue pair is in RTS.
+    /// ends have offered the takeover. If the wire connects queue pairs
+    /// ([`Connector::Manager`](verbs::Connector::Manager)), the queue pair is in RTS.
     fn on_accepted(&self, reply: Reply);
 
     /// Handles the peer's confirmation that it has received this side's acceptance.

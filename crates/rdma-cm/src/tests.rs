@@ -405,6 +405,10 @@ impl Memory {
     /// Creates a device. The ports that it chooses begin with `first_port`.
     fn new(manager: ManagerAttributes, addresses: &[IpAddr], first_port: u16) -> Arc<Self> {
         let attributes = DeviceAttributes {
+            services: Services::of(match manager {
+                ManagerAttributes::IWARP => Transport::Iwarp,
+                _ => Transport::InfiniBand,
+            }),
             queue_pairs_max: 16,
             completion_queues_max: 16,
             domains_max: 16,

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crate::fork::{Forked, forks};
+use crate::park::Interest;
 use crate::runtime::Runtime;
 
 /// What a device runs. The first call that needs it starts it, so a program that only lists devices
@@ -75,6 +77,21 @@ impl<I> OnDemand<I> {
 /// What each device does with its runtime. These functions do nothing if the instance is not
 /// started, and in a forked child, which has no threads and nothing to send.
 impl<I: AsRef<Runtime>> OnDemand<I> {
+    /// Makes progress once ([`Runtime::poll`]), if `is_usable` returns true for the instance.
+    pub fn drive(&self, is_usable: impl FnOnce(&I) -> bool) {
+        if let Some(instance) = self.running().filter(|instance| is_usable(instance)) {
+            let _forked = (**instance).as_ref().poll();
+        }
+    }
+
+    /// Waits for news for a moment ([`Runtime::wait_briefly`]). Returns at once if `is_usable`
+    /// returns false for the instance, because no news arrives then.
+    pub fn wait(&self, is_usable: impl FnOnce(&I) -> bool, ready: &mut dyn FnMut() -> bool) {
+        if let Some(instance) = self.running().filter(|instance| is_usable(instance)) {
+            (**instance).as_ref().wait_briefly(ready);
+        }
+    }
+
     /// Sends the work whose doorbells were rung for later ([`Runtime::ring_deferred`]).
     pub fn ring_deferred(&self) {
         if let Some(instance) = self.running() {
@@ -96,6 +113,24 @@ impl<I: AsRef<Runtime>> OnDemand<I> {
         }
     }
 }
+
+impl Runtime {
+    /// Waits until `ready` returns true, but at most for 1 ms. Calls `ready` when there is news
+    /// ([`Interest::News`]). If `ready` still returns false, leaves the links to the progress
+    /// thread, which drives the runtime while the caller waits in another way. Returns at once in a
+    /// forked child.
+    pub fn wait_briefly(&self, ready: &mut dyn FnMut() -> bool) {
+        let is_ready = || ready().then_some(());
+        if let Ok(None) = self.wait(Interest::News, Some(MOMENT), is_ready) {
+            let _forked = self.leave_links();
+        }
+    }
+}
+
+/// Maximum time for which a waiting thread serves the links itself. During this time, the caller
+/// blocks signals, and the thread does not notice that it should wake another thread. So the time
+/// must be short.
+const MOMENT: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

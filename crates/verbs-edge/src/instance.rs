@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use delivery::{Instant, LINKS_MAX, LinkId};
 use engine::{Engine, EngineConfig};
@@ -14,7 +13,7 @@ use link::{
 };
 use links::Opener;
 use mem::{MemoryAccess, TableLimits};
-use runtime::{Interest, Runtime, RuntimeConfig};
+use runtime::{Runtime, RuntimeConfig};
 use verbs::{Error, Gid, PortCounters, QueuePairState, QueuePairType, Registry};
 use wire_edge::{PeerAddr, QueuePairNumber};
 use work::SharedReceives;
@@ -289,25 +288,14 @@ impl Instance {
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
-    /// Waits until `ready` returns true, but at most for [`MOMENT`]. If `ready` still returns
-    /// false, leaves the links to the progress thread, which drives the engine while the caller
-    /// waits in another way.
+    /// Waits until `ready` returns true, but only for a moment ([`Runtime::wait_briefly`]).
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
-        // In a forked child, and after a failure of the device, no completion arrives.
-        if self.check().is_err() {
-            return;
-        }
-        let is_ready = || ready().then_some(());
-        if let Ok(None) = self.runtime.wait(Interest::News, Some(MOMENT), is_ready) {
-            let _forked = self.runtime.leave_links();
+        // After a failure of the device, no completion arrives.
+        if self.check().is_ok() {
+            self.runtime.wait_briefly(ready);
         }
     }
 }
-
-/// Maximum time for which a waiting thread serves the links itself. During this time, the caller
-/// blocks signals, and the thread does not notice that it should wake another thread. So the time
-/// must be short.
-const MOMENT: Duration = Duration::from_millis(1);
 
 /// Layers around a link: injected faults and the capture file.
 struct Wrapping {

@@ -152,12 +152,7 @@ impl Provider for Iwarp {
     }
 
     fn drive(&self) {
-        if let Some(instance) = self.running()
-            && instance.check().is_ok()
-        {
-            // Ignore the error, because a forked child has nothing to drive.
-            let _forked = instance.runtime().poll();
-        }
+        self.instance.drive(|instance| instance.check().is_ok());
     }
 
     fn send_deferred(&self) {
@@ -165,8 +160,8 @@ impl Provider for Iwarp {
     }
 
     fn wait(&self, ready: &mut dyn FnMut() -> bool) {
-        if let Ok(instance) = self.instance() {
-            instance.wait(ready);
+        if self.instance().is_ok() {
+            self.instance.wait(|instance| instance.check().is_ok(), ready);
         }
     }
 

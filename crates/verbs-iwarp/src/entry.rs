@@ -16,6 +16,8 @@ use verbs::{Ending, QueuePair};
 use work::{Completion, CompletionQueue, Owner, Push};
 
 use crate::ends::reply_of;
+use crate::half_open::HalfOpen;
+use crate::leaving::Leaving;
 use crate::memory::{MemoryOwner, TurnMemory};
 use crate::source::QueuePairSource;
 use crate::work::{completion_of_receive, completion_of_send, pull};
@@ -61,6 +63,8 @@ pub(crate) struct Entry {
     is_established: bool,
     /// Number of the listening port that accepted the connection. `None` for an initiator.
     port: Option<usize>,
+    /// Counts the connection among those of its port whose peers have not sent a request yet.
+    half_open: Option<HalfOpen>,
     /// What an initiator asks for. `None` for a responder.
     asking: Option<Asking>,
     /// What the stream had done when it ended.
@@ -68,6 +72,8 @@ pub(crate) struct Entry {
     /// Watches whether the peer's host acknowledges what was written. `None` if nothing was written
     /// since the last acknowledgement that was seen.
     silence: Option<SilenceWatch>,
+    /// Set once this side ends the stream.
+    leaving: Option<Leaving>,
 }
 
 /// Watches whether the host of a peer is still there.
@@ -154,9 +160,11 @@ impl Entry {
         config: Config,
         now: Instant,
         port: usize,
+        half_open: HalfOpen,
     ) -> Self {
         let phase = Phase::Open(Box::new(Stream::respond(config, now)));
-        Self::new(owner, Some(socket), phase, Some(port))
+        let entry = Self::new(owner, Some(socket), phase, Some(port));
+        Self { half_open: Some(half_open), ..entry }
     }
 
     fn new(owner: Owner, socket: Option<TcpStream>, phase: Phase, port: Option<usize>) -> Self {
@@ -172,9 +180,11 @@ impl Entry {
             has_waiting_sends: false,
             is_established: false,
             port,
+            half_open: None,
             asking: None,
             parted: Counters::default(),
             silence: None,
+            leaving: None,
         }
     }
 
@@ -234,7 +244,8 @@ impl Entry {
         match &self.phase {
             Phase::Open(stream) => {
                 let look_at = self.silence.map_or(Instant::NEVER, |silence| silence.look_at);
-                stream.next_timeout().unwrap_or(Instant::NEVER).min(look_at)
+                let leaves_at = self.leaving.map_or(Instant::NEVER, |leaving| leaving.until());
+                stream.next_timeout().unwrap_or(Instant::NEVER).min(look_at).min(leaves_at)
             }
             Phase::Pausing { until } | Phase::Connecting { until } | Phase::Parting { until } => {
                 *until
@@ -280,6 +291,55 @@ impl Entry {
     /// Closes the stream: flushes its work, and sends the end of the stream behind what TCP has
     /// taken. After this call, the stream accesses no memory of the queue pair.
     pub(crate) fn close(&mut self, now: Instant, access: &MemoryAccess<'_>, tools: &mut Tools) {
+        self.leaving = Some(Leaving::at_once(now));
+        self.abort(now, access, tools, &mut Found::default());
+    }
+
+    /// Ends the connection for a program that disconnects. The stream first carries out the sends
+    /// that were posted before, and then the queue pair is in ERR and all other work is flushed.
+    /// The next turn makes the first step.
+    pub(crate) fn disconnect(&mut self, now: Instant) {
+        if self.leaving.is_none() {
+            let first_untaken =
+                self.source.as_ref().map_or(0, |source| source.queue_pair().next_send_number());
+            self.leaving = Some(Leaving::after_sends(first_untaken, now));
+        }
+    }
+
+    /// Returns whether both ends have not agreed on the connection yet.
+    fn is_setting_up(&self) -> bool {
+        match &self.phase {
+            Phase::Open(stream) => !stream.carries_messages() && !stream.has_ended(),
+            Phase::Pausing { .. } | Phase::Connecting { .. } => true,
+            Phase::Parting { .. } => false,
+        }
+    }
+
+    /// Returns whether a queue pair has the stream.
+    pub(crate) const fn has_queue_pair(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// Returns whether a read of the queue pair is outstanding, so that bytes of the peer are
+    /// expected.
+    pub(crate) fn awaits_answers(&self) -> bool {
+        matches!(&self.phase, Phase::Open(stream) if stream.awaits_answers())
+    }
+
+    /// Returns whether the peer is still to be notified of the end of the stream, or has not ended
+    /// its side yet.
+    pub(crate) const fn is_closing(&self) -> bool {
+        self.leaving.is_some() || matches!(self.phase, Phase::Parting { .. })
+    }
+
+    /// Ends the stream, and flushes its work.
+    fn abort(
+        &mut self,
+        now: Instant,
+        access: &MemoryAccess<'_>,
+        tools: &mut Tools,
+        found: &mut Found,
+    ) {
         match &mut self.phase {
             Phase::Open(stream) => {
                 let mut memory = memory_of(self.owner, self.source.as_deref(), access);
@@ -290,7 +350,7 @@ impl Entry {
             }
             Phase::Parting { .. } => {}
         }
-        self.handle_events(now, tools, &mut Found::default());
+        self.handle_events(now, tools, found);
         if let Some(source) = self.source.take() {
             source.set_stream(None);
         }
@@ -304,6 +364,9 @@ impl Entry {
         tools: &mut Tools,
     ) -> Found {
         let mut found = Found::default();
+        if self.leaving.is_some() && self.is_setting_up() {
+            self.abort(now, access, tools, &mut found);
+        }
         if matches!(self.phase, Phase::Pausing { until } if until <= now) {
             self.connect(now, &mut found);
         }
@@ -338,6 +401,7 @@ impl Entry {
             // The completions have made room.
             found.more |= self.pull(access);
         }
+        self.leave(now, access, tools, &mut found);
         let Phase::Open(stream) = &self.phase else { return found };
         if stream.is_idle()
             && let Some(source) = self.source.as_ref().filter(|source| source.takes_drain())
@@ -350,12 +414,35 @@ impl Entry {
         found
     }
 
+    /// Ends a stream that this side ends, as soon as its work is carried out or the peer has taken
+    /// nothing for too long.
+    fn leave(
+        &mut self,
+        now: Instant,
+        access: &MemoryAccess<'_>,
+        tools: &mut Tools,
+        found: &mut Found,
+    ) {
+        let (Some(leaving), Phase::Open(stream)) = (&mut self.leaving, &self.phase) else {
+            return;
+        };
+        let is_late = leaving.is_late(stream, now);
+        let is_done = stream.is_idle() && !self.has_waiting_sends;
+        if (is_done || is_late) && !stream.has_ended() {
+            self.abort(now, access, tools, found);
+        }
+        if is_late && matches!(&self.phase, Phase::Open(stream) if !stream.may_close()) {
+            self.part(now, found);
+        }
+    }
+
     /// Ends this side of the connection after the last byte of the stream.
     fn part(&mut self, now: Instant, found: &mut Found) {
         self.parted = self.counters();
         // This fails if the connection has ended already; the next reading then finds the end.
         let _ended = self.socket.as_ref().map(TcpStream::end_sending);
         self.phase = Phase::Parting { until: now.after_ns(PARTING_NS) };
+        self.half_open = None;
         (self.is_readable, self.is_writable, found.more) = (true, true, true);
     }
 
@@ -484,7 +571,8 @@ impl Entry {
         let (Phase::Open(stream), Some(source)) = (&mut self.phase, &self.source) else {
             return false;
         };
-        let pulled = pull(source.queue_pair(), stream, access);
+        let end = self.leaving.map_or(u64::MAX, |leaving| leaving.first_untaken);
+        let pulled = pull(source.queue_pair(), stream, access, end);
         self.has_waiting_sends = pulled.waits;
         pulled.any
     }
@@ -586,6 +674,7 @@ impl Entry {
                     self.push(tools, &completion, true);
                 }
                 Event::Request { private_data, ird, ord } => {
+                    self.half_open = None;
                     found.request = Some(Asked { private_data, ird, ord });
                 }
                 Event::Established { private_data } => self.establish(private_data, found),
@@ -636,11 +725,12 @@ impl Entry {
             source.set_stream(None);
             let queue_pair: &QueuePair = source.queue_pair();
             match cause {
-                EndCause::ClosedHere => {}
+                EndCause::ClosedHere if self.leaving.is_some_and(|leaving| !leaving.notifies) => {}
                 EndCause::Peer(_) => queue_pair.on_ended(Ending::PeerMisbehaved),
                 _ => queue_pair.on_ended(Ending::Flushed),
             }
         }
+        self.leaving.get_or_insert(Leaving::at_once(now));
         let over = if self.is_established {
             Over::Disconnected
         } else {

@@ -42,7 +42,7 @@ impl Exchange for StreamExchange {
         // Ignore the error, because a forked child has nothing to close.
         let _forked = self
             .instance
-            .with_streams(move |streams, access, now| streams.close(now, access, stream));
+            .with_streams(move |streams, access, now| streams.disconnect(now, access, stream));
     }
 }
 

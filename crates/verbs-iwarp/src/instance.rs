@@ -3,12 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use delivery::Instant;
 use engine::{Engine, EngineConfig, Event};
 use mem::{MemoryAccess, TableLimits};
-use runtime::{Hooks, Interest, MachineId, Runtime, RuntimeConfig};
+use runtime::{Hooks, MachineId, Runtime, RuntimeConfig};
 use verbs::{Error, QueuePair, Registry};
 use work::{CompletionQueue, SharedReceives};
 
@@ -180,27 +179,11 @@ impl Instance {
     pub(crate) fn release_number(&self, number: u32) {
         lock(&self.numbers).used.remove(&number);
     }
-
-    /// Waits until `ready` returns true, but at most for [`MOMENT`].
-    pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
-        // In a forked child, and after a failure of the device, no completion arrives.
-        if self.check().is_err() {
-            return;
-        }
-        let is_ready = || ready().then_some(());
-        if let Ok(None) = self.runtime.wait(Interest::News, Some(MOMENT), is_ready) {
-            let _forked = self.runtime.leave_links();
-        }
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Maximum time for which a waiting thread makes the turns itself. The caller has blocked signals
-/// meanwhile, so the time must be short.
-const MOMENT: Duration = Duration::from_millis(1);
 
 /// Queue pair numbers have 24 bits.
 const NUMBER_MASK: u32 = 0xff_ffff;

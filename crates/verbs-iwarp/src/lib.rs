@@ -5,13 +5,16 @@
 //! keeps the protocol, [`link::tcp`] the sockets.
 #![forbid(unsafe_code)]
 
+mod busy;
 mod device;
 mod ends;
 mod entry;
 mod exchange;
 mod failure;
+mod half_open;
 mod inside;
 mod instance;
+mod leaving;
 mod limits;
 mod memory;
 mod source;

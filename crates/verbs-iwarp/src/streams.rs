@@ -15,8 +15,10 @@ use runtime::{Descriptors, Machine, Progress, Readiness};
 use verbs::{Gid, Registry};
 use work::{CompletionQueue, Owner};
 
+use crate::busy::BusyStreams;
 use crate::ends::end_of;
 use crate::entry::{Asked, Asking, Entry, Found, Tools, segment_bytes};
+use crate::half_open::HalfOpenCount;
 use crate::inside::Inside;
 use crate::source::{QueuePairSource, RungStreams};
 
@@ -38,14 +40,15 @@ pub(crate) struct Streams {
     ports: Vec<Option<Listened>>,
     /// Ports at which connections wait.
     ready_ports: Vec<usize>,
+    /// Ports at which connections wait and that accept none, because they have the maximum of
+    /// half-open ones.
+    full_ports: Vec<usize>,
     rung: Arc<RungStreams>,
     /// Room for the streams whose doorbells were rung.
     rung_now: Vec<u64>,
     /// The streams that have something to do in the next turn.
     active: Vec<u32>,
-    /// The stream that brought something last. A peer that has spoken probably speaks again soon,
-    /// so each turn reads this stream without waiting until the kernel reports it.
-    last: Option<u32>,
+    busy: BusyStreams,
     /// When streams want their turns. An entry may be out of date: the stream decides.
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
     tools: Tools,
@@ -53,6 +56,10 @@ pub(crate) struct Streams {
     /// What the streams that have ended had done.
     ended: Counters,
     dropped: Arc<DroppedExchanges>,
+    /// Whether callers were notified since the last turn.
+    has_news: bool,
+    /// Whether the process ends.
+    is_process_ending: bool,
 }
 
 /// Streams whose exchanges were dropped inside a turn, for example because the id that listens has
@@ -85,6 +92,8 @@ struct Slot {
 struct Listened {
     port: Arc<TcpPort>,
     listener: Arc<dyn Listener>,
+    /// The accepted connections whose peers have not sent a request yet.
+    half_open: HalfOpenCount,
 }
 
 impl Streams {
@@ -100,15 +109,18 @@ impl Streams {
             free: Vec::new(),
             ports: Vec::new(),
             ready_ports: Vec::new(),
+            full_ports: Vec::new(),
             rung: Arc::clone(rung),
             rung_now: Vec::new(),
             active: Vec::new(),
-            last: None,
+            busy: BusyStreams::default(),
             timers: BinaryHeap::new(),
             tools: Tools::new(),
             config,
             ended: Counters::default(),
             dropped: Arc::clone(dropped),
+            has_news: false,
+            is_process_ending: false,
         }
     }
 
@@ -179,6 +191,16 @@ impl Streams {
         }
     }
 
+    /// Ends a stream for a program that disconnects: sends what was posted before, and then the end
+    /// of the stream. If TCP takes everything at once, this is done when the call returns.
+    pub(crate) fn disconnect(&mut self, now: Instant, access: &MemoryAccess<'_>, stream: u64) {
+        let Some(entry) = self.entry(stream) else { return };
+        entry.disconnect(now);
+        let found = self.turn_one(now, access, stream as u32);
+        self.has_news |= found.has_news;
+        self.activate(stream as u32);
+    }
+
     /// Forgets the id of a stream. A request that the id has not answered is rejected.
     pub(crate) fn forget(&mut self, stream: u64) {
         if let Some(entry) = self.entry(stream) {
@@ -205,7 +227,7 @@ impl Streams {
         if let Some(descriptors) = &self.descriptors {
             descriptors.watch(port.as_fd(), PORT_KEYS | index as u64, Readiness::READABLE)?;
         }
-        let listened = Some(Listened { port, listener });
+        let listened = Some(Listened { port, listener, half_open: HalfOpenCount::default() });
         match self.ports.get_mut(index) {
             Some(place) => *place = listened,
             None => self.ports.push(listened),
@@ -263,14 +285,40 @@ impl Streams {
     fn accept_connections(&mut self, now: Instant, index: usize) {
         for _ in 0..ACCEPTED_AT_ONCE {
             let Some(Some(listened)) = self.ports.get(index) else { return };
+            let Some(half_open) = listened.half_open.begin() else { return self.pause(index) };
             // After an error, such as the lack of a descriptor, the connection waits on.
             let Ok(Some((socket, _peer))) = listened.port.accept() else { return };
             let config = Config { mss: segment_bytes(&socket), ..self.config };
             let owner = self.next_owner();
-            let entry = Entry::accepted(owner, socket, config, now, index);
+            let entry = Entry::accepted(owner, socket, config, now, index, half_open);
             // Without room in the set of descriptors, the connection is dropped.
             let _dropped = self.insert(entry);
         }
+    }
+
+    /// Stops to watch a port until it has room for another half-open connection. The kernel keeps
+    /// the connections that wait meanwhile.
+    fn pause(&mut self, index: usize) {
+        if let (Some(descriptors), Some(Some(listened))) =
+            (&self.descriptors, self.ports.get(index))
+        {
+            descriptors.unwatch(listened.port.as_fd());
+            self.full_ports.push(index);
+        }
+    }
+
+    /// Watches the ports again that have room for another half-open connection.
+    fn resume_ports(&mut self) {
+        let Some(descriptors) = &self.descriptors else { return };
+        self.full_ports.retain(|index| {
+            let Some(Some(listened)) = self.ports.get(*index) else { return false };
+            if listened.half_open.is_full() {
+                return true;
+            }
+            let key = PORT_KEYS | *index as u64;
+            // If the set of descriptors has no room, the port is tried again in the next turn.
+            descriptors.watch(listened.port.as_fd(), key, Readiness::READABLE).is_err()
+        });
     }
 
     /// Makes the turn of one stream.
@@ -303,6 +351,8 @@ impl Streams {
                 entry.fail_to_connect(now, &error, &mut found);
             }
         }
+        let awaits_answers = entry.awaits_answers();
+        self.busy.on_turn(index, found.worked, awaits_answers);
         if found.has_ended {
             if let (Some(descriptors), Some(socket)) = (&self.descriptors, entry.socket()) {
                 descriptors.unwatch(socket.as_fd());
@@ -360,8 +410,8 @@ impl Machine for Streams {
         self.descriptors = Some(descriptors);
     }
 
-    /// Costs one reading (`EAGAIN`) of the stream that brought something last, if nothing else is
-    /// to be done.
+    /// Costs one reading (`EAGAIN`) of the stream that brought something last, and of up to eight
+    /// streams with reads outstanding, if nothing else is to be done.
     fn turn(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> Progress {
         let _inside = Inside::enter();
         let mut rung = std::mem::take(&mut self.rung_now);
@@ -375,12 +425,16 @@ impl Machine for Streams {
         while let Some(port) = self.ready_ports.pop() {
             self.accept_connections(now, port);
         }
-        if let Some(index) = self.last
-            && let Some(entry) =
-                self.slots.get_mut(index as usize).and_then(|slot| slot.entry.as_mut())
-        {
-            entry.is_readable = true;
-            self.activate(index);
+        if !self.full_ports.is_empty() {
+            self.resume_ports();
+        }
+        let busy = self.busy;
+        for index in busy.iter() {
+            let entry = self.slots.get_mut(index as usize).and_then(|slot| slot.entry.as_mut());
+            if let Some(entry) = entry {
+                entry.is_readable = true;
+                self.activate(index);
+            }
         }
         while let Some(&Reverse((due, index))) = self.timers.peek()
             && due <= now
@@ -391,13 +445,10 @@ impl Machine for Streams {
             }
             self.activate(index);
         }
-        let mut progress = Progress::NONE;
+        let mut progress = Progress { news: std::mem::take(&mut self.has_news), ..Progress::NONE };
         let active = std::mem::take(&mut self.active);
         for &index in &active {
             let found = self.turn_one(now, memory, index);
-            if found.worked {
-                self.last = Some(index);
-            }
             progress.worked |= found.worked;
             progress.news |= found.has_news;
         }
@@ -432,12 +483,25 @@ impl Machine for Streams {
         fired.append(&mut self.tools.fired);
     }
 
-    /// Does nothing: the kernel sends what TCP has taken, and the end of each stream, even after
-    /// the process has ended.
-    fn close(&mut self, _now: Instant) {}
+    /// Ends all streams. Although the kernel sends what TCP has taken even after the process has
+    /// ended, it resets a connection whose peer sends something then. The peer could lose what was
+    /// sent last. So the process waits until the peers have ended their sides.
+    fn close(&mut self, now: Instant) {
+        self.is_process_ending = true;
+        for index in 0..self.slots.len() as u32 {
+            let entry = self.slots.get_mut(index as usize).and_then(|slot| slot.entry.as_mut());
+            if let Some(entry) = entry {
+                if entry.has_queue_pair() {
+                    entry.disconnect(now);
+                }
+                self.activate(index);
+            }
+        }
+    }
 
     fn is_closing(&self) -> bool {
-        false
+        let mut entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
+        self.is_process_ending && entries.any(Entry::is_closing)
     }
 }
 

@@ -144,14 +144,15 @@ pub(crate) struct Pulled {
     pub(crate) waits: bool,
 }
 
-/// Passes the posted sends of a queue pair to its stream, as many as fit.
+/// Passes the posted sends of a queue pair with numbers below `end` to its stream, as many as fit.
 pub(crate) fn pull(
     queue_pair: &QueuePair,
     stream: &mut Stream,
     access: &MemoryAccess<'_>,
+    end: u64,
 ) -> Pulled {
     let mut pulled = Pulled::default();
-    while let Some(send) = queue_pair.next_send() {
+    while let Some(send) = queue_pair.next_send().filter(|send| send.sequence() < end) {
         match post_send(stream, access, &send) {
             Outcome::Posted => {
                 drop(send);

@@ -90,10 +90,18 @@ impl NodeType {
 /// The call that connects a queue pair.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Connector {
-    /// Either `ibv_modify_qp`, with the address and the number of the peer's queue pair, or the
-    /// connection manager.
+    /// `ibv_modify_qp`, with the address and the number of the peer's queue pair.
+    ///
+    /// The ids of the connection manager call it for their queue pairs when the program reads the
+    /// event of the acceptance. If an id has no queue pair, the program gets the event
+    /// `CONNECT_RESPONSE`, connects a queue pair and establishes the connection.
     Modification,
-    /// The connection manager only.
+    /// The connection manager only. Its wire (the transport) moves the queue pair to RTS before it
+    /// reports the acceptance.
+    ///
+    /// Each request and each acceptance of an id needs a queue pair: that of the id, or one that
+    /// the program has created itself and names by its number. The program gets the event
+    /// `ESTABLISHED` and no other event.
     Manager,
 }
 

@@ -95,7 +95,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("rdma-cm", 2),
     ("report", 4),
     ("runtime", 15),
-    ("semantics", 17),
+    ("semantics", 16),
     ("verbs", 20),
     ("verbs-edge", 3),
     ("wire-edge", 14),

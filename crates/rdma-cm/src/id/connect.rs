@@ -166,14 +166,17 @@ impl Id {
     }
 
     /// Establishes the connection. A requester calls this if its program has connected the queue
-    /// pair itself.
+    /// pair itself. Does nothing if the wire (the transport) has connected the queue pair.
     ///
     /// # Errors
     /// Returns [`Error::Invalid`] if the peer has not accepted. Also returns [`Error::Invalid`] if
     /// the id has a queue pair, because the id connects that queue pair.
     pub fn establish(&self) -> Result<(), Error> {
+        let is_established = self.is_connected_by_wire();
         let mut inner = self.lock();
-        inner.check("establishing", |state| state == State::Answered)?;
+        inner.check("establishing", |state| {
+            state == State::Answered || is_established && state == State::Connected
+        })?;
         if inner.queue_pair.is_some() {
             return Err(Error::Invalid("the id connects its queue pair itself".into()));
         }
@@ -183,6 +186,9 @@ impl Id {
 
     /// Ends the connection and flushes the work of the queue pair. An event reports later that the
     /// connection has ended.
+    ///
+    /// Sends that were posted before are sent first. If the wire (the transport) cannot send them
+    /// at once, the connection ends as soon as they are sent, and the queue pair then enters ERR.
     ///
     /// # Errors
     /// Returns [`Error::Invalid`] if the id was never connected.
@@ -198,9 +204,15 @@ impl Id {
         if self.service == QueuePairType::Datagram {
             return Err(Error::Invalid("an id for datagrams has no connection".into()));
         }
-        self.fail_queue_pair();
-        if let Some(exchange) = self.exchange() {
-            exchange.close();
+        match self.exchange() {
+            // The wire moves the queue pair to ERR itself.
+            Some(exchange) if self.is_connected_by_wire() => exchange.close(),
+            exchange => {
+                self.fail_queue_pair();
+                if let Some(exchange) = exchange {
+                    exchange.close();
+                }
+            }
         }
         Ok(())
     }

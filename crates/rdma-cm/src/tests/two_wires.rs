@@ -218,7 +218,29 @@ fn on_iwarp_established_is_the_only_event_of_a_connection_and_private_data_has_i
         got(channel, EventKind::Disconnected);
         nothing(channel);
     }
-    assert_eq!(own.state(), QueuePairState::Error);
+    // The wire ends the queue pair as soon as it has sent the posted work, and the id leaves it.
+    assert_eq!(own.state(), QueuePairState::Init);
+}
+
+#[test]
+fn on_iwarp_a_connection_of_a_queue_pair_of_the_program_is_established_already() {
+    let world = both();
+    let listener = iwarp_listener(&world);
+    let to = listener.local().expect("an address");
+    let client = bare_client(&world, ([127, 0, 0, 2], 0).into(), to);
+    assert_eq!(errno(client.establish()), Errno::EINVAL as i32);
+    let own = queue_pair(&client);
+    let options = ConnectOptions { external: (false, own.number()), ..saying(b"") };
+    client.connect(&options).expect("there is such a queue pair");
+    let asked = got(&world.server, EventKind::ConnectRequest).id;
+    let theirs = queue_pair(&asked);
+    let accept = AcceptOptions {
+        options: Some(ConnectOptions { external: (false, theirs.number()), ..saying(b"") }),
+        queue_key: None,
+    };
+    asked.accept(&accept).expect("it waits");
+    got(&world.client, EventKind::Established);
+    client.establish().expect("the wire has established it");
 }
 
 #[test]

@@ -276,7 +276,7 @@ impl QueuePair {
         match (from, to) {
             (_, State::Reset) => self.reset(),
             (_, State::Error) => self.fail_by_program(),
-            (State::Init, State::Init)
+            (State::Init | State::ReadyToSend, State::Init)
             | (State::ReadyToSend, State::ReadyToSend)
             | (State::SendQueueDrained, State::SendQueueDrained) => {
                 return self.ask_wire(|wire| wire.update());

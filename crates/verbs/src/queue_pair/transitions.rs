@@ -31,10 +31,14 @@ pub(super) fn attributes(
 /// No transition requires an attribute, because the connection manager negotiates with the peer
 /// everything that InfiniBand has in attributes. In INIT, the partition key index and the port are
 /// allowed too, because programs that know InfiniBand only set them. iWARP has no SQD and no SQE.
+///
+/// Programs that create their queue pairs themselves (`rping -q`) make the transition to INIT after
+/// the connection manager has connected the queue pair. The kernel's software adapter accepts it
+/// then, and the queue pair stays in RTS.
 fn of_iwarp(from: State, to: State) -> Option<Attributes> {
     let optional = match (from, to) {
         (_, State::Reset | State::Error) => Mask::NONE,
-        (State::Reset | State::Init, State::Init) => {
+        (State::Reset | State::Init | State::ReadyToSend, State::Init) => {
             Mask::ACCESS | Mask::PARTITION_KEY | Mask::PORT
         }
         (State::Init, State::ReadyToReceive)
@@ -157,15 +161,17 @@ mod tests {
     }
 
     #[test]
-    fn iwarp_has_the_transitions_of_infiniband_except_those_from_and_to_sqd_and_sqe() {
+    fn iwarp_has_the_transitions_of_infiniband_without_sqd_and_sqe_and_ignores_init_in_rts() {
         let is_missing = |state| matches!(state, State::SendQueueDrained | State::SendQueueError);
         for from in State::ALL {
             for to in State::ALL {
                 let exists =
                     |transport| attributes(transport, Service::Reliable, from, to).is_some();
                 let is_end = matches!(to, State::Reset | State::Error);
+                let is_ignored = (from, to) == (State::ReadyToSend, State::Init);
                 let expected = exists(Transport::InfiniBand)
-                    && (is_end || !is_missing(from) && !is_missing(to));
+                    && (is_end || !is_missing(from) && !is_missing(to))
+                    || is_ignored;
                 assert_eq!(exists(Transport::Iwarp), expected, "{from:?} {to:?}");
             }
         }

@@ -121,6 +121,12 @@ impl QueuePair {
         Some(TakenSend { sequence, slot: self.sends.slot(sequence)? })
     }
 
+    /// Returns the number that the next posted send will get. Sends have consecutive numbers.
+    #[inline]
+    pub fn next_send_number(&self) -> u64 {
+        self.sends.posted()
+    }
+
     /// Takes the send that [`QueuePair::next_send`] returned. From now on, the wire (the transport)
     /// must complete the send.
     #[inline]
