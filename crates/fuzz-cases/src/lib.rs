@@ -12,6 +12,7 @@ mod decode_frame;
 mod decode_handshake;
 mod goal_trace;
 mod iwarp_frames;
+mod iwarp_streams;
 mod redirect_port;
 
 /// Runs one fuzz target on an input.
@@ -19,7 +20,7 @@ pub type Case = fn(&[u8]);
 
 /// All fuzz targets by name, except `engine_frames`, which is in the folder of the tests because it
 /// uses the engine's test code.
-pub const CASES: [(&str, Case); 15] = [
+pub const CASES: [(&str, Case); 16] = [
     ("connection_manager", connection_manager),
     ("control_messages", control_messages),
     ("decode_datagram", decode_datagram),
@@ -30,6 +31,7 @@ pub const CASES: [(&str, Case); 15] = [
     ("goal_trace", goal_trace),
     ("greeting", greeting),
     ("iwarp_frames", iwarp_frames),
+    ("iwarp_streams", iwarp_streams),
     ("shm_messages", shm_messages),
     ("shm_ring", shm_ring),
     ("sockets_message", sockets_message),
@@ -96,6 +98,12 @@ pub fn greeting(bytes: &[u8]) {
 /// accepted frame must give the same bytes, and the cut of the stream must not matter.
 pub fn iwarp_frames(bytes: &[u8]) {
     iwarp_frames::run(bytes);
+}
+
+/// Runs two iWARP streams whose users, cuts and attacker the bytes decide. A peer must change only
+/// memory to which it has the right, every operation must end once, and nothing may panic.
+pub fn iwarp_streams(bytes: &[u8]) {
+    iwarp_streams::run(bytes);
 }
 
 /// Decodes arbitrary bytes as a message over the Unix socket of a shared-memory link. Decoding must

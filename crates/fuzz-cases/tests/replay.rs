@@ -71,6 +71,11 @@ fn iwarp_frames() {
 }
 
 #[test]
+fn iwarp_streams() {
+    replay("iwarp_streams");
+}
+
+#[test]
 fn goal_trace() {
     replay("goal_trace");
 }

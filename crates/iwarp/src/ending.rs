@@ -90,7 +90,7 @@ impl Stream {
             return;
         }
         self.phase = Phase::Ended;
-        self.deadline = None;
+        (self.deadline, self.hold_until) = (None, None);
         self.nudges.stop();
         self.input.streamed = None;
         self.end_receive(Status::Flushed);

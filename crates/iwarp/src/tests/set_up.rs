@@ -166,6 +166,14 @@ fn a_responder_without_peer_to_peer_mode_speaks_first_after_a_tenth_of_a_second(
 }
 
 #[test]
+fn a_stream_that_has_ended_waits_for_no_time() {
+    let mut subject = responder_with_work(depths(1, 1));
+    assert!(subject.stream.next_timeout().is_some());
+    subject.stream.handle_reset();
+    assert_eq!(subject.stream.next_timeout(), None);
+}
+
+#[test]
 fn a_responder_in_peer_to_peer_mode_waits_for_the_rtr_message_as_long_as_it_takes() {
     let mut subject = responder_with_work(offer(true, false, false));
     assert_eq!(subject.stream.next_timeout(), None);

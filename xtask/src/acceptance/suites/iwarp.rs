@@ -89,11 +89,12 @@ pub(super) const ROWS: &[Row] = &[
         bound_quick: Some(Bound::AtLeast(20.0 / 60.0, "min")),
         probe: Probe::Fuzz { targets: &["iwarp_frames"], seconds_quick: 20, seconds_full: 1800 },
     },
-    missing(
-        "fuzzing of the protocol machine under mutated valid streams",
-        Bound::AtLeast(30.0, "min"),
-        "not built yet: no fuzz target",
-    ),
+    Row {
+        name: "fuzzing of two protocol machines under changed streams without a crash",
+        bound: Bound::AtLeast(30.0, "min"),
+        bound_quick: Some(Bound::AtLeast(20.0 / 60.0, "min")),
+        probe: Probe::Fuzz { targets: &["iwarp_streams"], seconds_quick: 20, seconds_full: 1800 },
+    },
     missing(
         "writes of 1 MiB on veth against TCP of iperf3, without CRC",
         Bound::AtLeast(0.9, "x"),
