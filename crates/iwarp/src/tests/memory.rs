@@ -14,6 +14,8 @@ pub(super) struct Region {
     pub(super) bytes: Vec<u8>,
     pub(super) remote_read: bool,
     pub(super) remote_write: bool,
+    /// Whether the region belongs to another queue pair.
+    pub(super) is_foreign: bool,
     /// What may be placed at each byte, once. `None` if nothing may be.
     pub(super) wanted: Vec<Option<u8>>,
     /// Whether each byte has been placed.
@@ -47,6 +49,7 @@ impl TestMemory {
             bytes,
             remote_read: rights.0,
             remote_write: rights.1,
+            is_foreign: false,
             wanted: vec![None; length],
             placed: vec![false; length],
             ends: BTreeMap::new(),
@@ -55,6 +58,13 @@ impl TestMemory {
 
     pub(super) fn region(&self, key: u32) -> Option<&Region> {
         self.regions.iter().find(|region| region.key == key)
+    }
+
+    /// Gives a region to another queue pair.
+    pub(super) fn give_away(&mut self, key: u32) {
+        for region in self.regions.iter_mut().filter(|region| region.key == key) {
+            region.is_foreign = true;
+        }
     }
 
     pub(super) fn remove(&mut self, key: u32) {
@@ -107,6 +117,9 @@ impl TestMemory {
 
     fn permit(&self, piece: Piece, access: Access) -> Result<(), Refusal> {
         let region = self.region(piece.key).ok_or(Refusal::Key)?;
+        if region.is_foreign {
+            return Err(Refusal::Stream);
+        }
         let end = piece.address.checked_add(u64::from(piece.bytes)).ok_or(Refusal::Bounds)?;
         if piece.address < region.base || end > region.base + region.bytes.len() as u64 {
             return Err(Refusal::Bounds);

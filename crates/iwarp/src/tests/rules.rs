@@ -78,6 +78,103 @@ fn a_bad_send_is_terminated_with_its_cause_and_places_nothing() {
 }
 
 #[test]
+fn an_stag_of_another_queue_pair_is_terminated_and_flushes_everything() {
+    let read = fpdu(&read_request(1), &request_of(OPEN, 0x1000, 4).encode(), false);
+    for (bytes, cause) in [
+        (fpdu(&write(true, OPEN, 0x1000), b"data", false), Cause::TaggedStream),
+        (read, Cause::ProtectionStream),
+    ] {
+        let mut subject = busy();
+        subject.memory.give_away(OPEN.0);
+        subject.give(&bytes);
+        assert_flushed(&subject);
+        subject.assert_terminated(cause);
+    }
+}
+
+//= RFC 5040 section 5.4: a Terminate ends the stream, whatever it says
+#[test]
+fn a_terminate_in_the_middle_of_a_message_flushes_everything() {
+    let terminate = Segment::untagged(Opcode::Terminate, true, QueueNumber::Terminate, 1, 0);
+    let terminate = fpdu(&terminate, &[0x12, 0x02, 0x00, 0x00], false);
+    for is_cut in [false, true] {
+        let mut subject = busy();
+        subject.give(&fpdu(&write(false, OPEN, 0x1000), &[], false));
+        if is_cut {
+            terminate.iter().for_each(|byte| subject.give(&[*byte]));
+        } else {
+            subject.give(&terminate);
+        }
+        let no_buffer = Cause::UntaggedNoBuffer.error_code();
+        assert_eq!(subject.cause(), Some(EndCause::Terminated(no_buffer)));
+        assert_flushed(&subject);
+        assert_eq!(subject.segments(), []);
+        assert!(subject.stream.may_close());
+    }
+}
+
+#[test]
+fn a_reset_at_any_byte_flushes_everything() {
+    let rest = fpdu(&send(1, 4, true), b"more", false);
+    for end in 0..rest.len() {
+        for is_reset in [false, true] {
+            let mut subject = busy();
+            let piece = Piece { key: OWN, address: 0x8004, bytes: 4 };
+            subject.memory.want(&[piece], b"more", false);
+            subject.give(&rest[..end]);
+            if is_reset {
+                subject.stream.handle_reset();
+            } else {
+                subject.stream.handle_end();
+            }
+            subject.take_events();
+            let cause = if is_reset { EndCause::Reset } else { EndCause::Truncated };
+            assert_eq!(subject.cause(), Some(cause), "at {end}");
+            assert_flushed(&subject);
+            assert_eq!(subject.memory.violation, None);
+            assert!(subject.stream.may_close());
+        }
+    }
+}
+
+/// Returns a responder with a write, a read and a send that TCP has not taken, and with a receive of
+/// which the peer has sent the first half.
+fn busy() -> Subject {
+    let mut subject = Subject::open(Config::default());
+    let piece = subject.add_receive(1, 0, 8);
+    subject.memory.want(&[Piece { bytes: 4, ..piece }], b"half", false);
+    subject.give(&fpdu(&send(1, 0, false), b"half", false));
+    let own = [Piece { key: OWN, address: 0x9000, bytes: 10 }];
+    let (stag, offset) = (Stag(5), 0);
+    for (id, kind) in [
+        (10, WorkKind::Write { stag, offset }),
+        (11, WorkKind::Read { stag, offset }),
+        (12, WorkKind::Send { solicited: false, invalidate: None }),
+    ] {
+        let work = Work { id, kind, payload: Payload::Pieces(&own), signaled: false, fence: false };
+        subject.stream.post_send(&work).expect("room for three");
+    }
+    subject
+}
+
+/// Shows that the work of [`busy`] was flushed once.
+#[track_caller]
+fn assert_flushed(subject: &Subject) {
+    let mut ids = Vec::new();
+    for event in &subject.events {
+        match event {
+            Event::Completed { id, status, .. } | Event::ReceiveCompleted { id, status, .. } => {
+                assert_eq!(*status, Status::Flushed, "{event:?}");
+                ids.push(*id);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(ids, [1, 10, 11, 12]);
+    assert!(subject.stream.is_idle());
+}
+
+#[test]
 fn a_malformed_segment_is_terminated_with_its_cause() {
     let right = fpdu(&send(1, 0, true), b"x", false);
     let with = |at: usize, byte: u8| {

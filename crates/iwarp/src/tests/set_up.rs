@@ -258,6 +258,31 @@ fn a_rejected_initiator_gets_the_private_data() {
     assert_eq!(subject.events, [rejected, Event::Ended { cause: EndCause::Rejected }]);
 }
 
+/// Linux siw refuses a peer that asks for markers.
+#[test]
+fn a_refusal_of_markers_is_a_rejection() {
+    let config = Config { markers: true, ..Config::default() };
+    let initiated = Stream::initiate(config, &[], NOW).expect("no private data");
+    let mut subject = Subject::new(initiated);
+    subject.written();
+    let flags = SetupFlags { reject: true, ..enhanced() };
+    subject.give(&setup_frame(SetupKind::Reply, Revision::Two, flags, Some(depths(0, 0)), &[]));
+    assert_eq!(subject.cause(), Some(EndCause::Rejected));
+    assert_eq!(subject.written(), []);
+    assert!(subject.stream.may_close());
+}
+
+#[test]
+fn a_request_whose_private_data_has_no_room_for_the_words_ends_the_set_up() {
+    let mut bytes = request(enhanced(), Some(depths(1, 1)));
+    bytes[18..20].copy_from_slice(&3_u16.to_be_bytes());
+    let mut subject = Subject::new(Stream::respond(Config::default(), NOW));
+    subject.give(&bytes);
+    let fault = SetupFault::Malformed(SetupError::EnhancedTruncated(3));
+    assert_eq!(subject.cause(), Some(EndCause::Setup(fault)));
+    assert_eq!(subject.written(), []);
+}
+
 #[test]
 fn a_responder_that_rejects_ends_when_the_reply_is_written() {
     let mut subject = Subject::new(Stream::respond(Config::default(), NOW));
