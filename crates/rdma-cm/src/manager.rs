@@ -92,6 +92,13 @@ pub trait ConnectionManager: Send + Sync {
 
     /// Returns whether ids of this device may have the address.
     fn has_address(&self, address: IpAddr) -> bool;
+
+    /// Returns whether an id that is bound to this loopback address has the device. In Linux, it
+    /// never has one: the kernel's connection manager treats loopback addresses like the
+    /// unspecified one (`cma_any_addr`). A device whose links have loopback addresses differs.
+    fn binds_loopback(&self, address: IpAddr) -> bool {
+        self.has_address(address)
+    }
 }
 
 /// Properties in which the connection managers of transports differ.

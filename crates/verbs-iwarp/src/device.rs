@@ -248,6 +248,10 @@ impl ConnectionManager for Iwarp {
         let has = |interface: &Interface| interface.addresses.iter().any(|own| own.ip == address);
         interfaces().is_ok_and(|host| host.iter().any(has))
     }
+
+    fn binds_loopback(&self, _address: IpAddr) -> bool {
+        false
+    }
 }
 
 fn of_the_parent(_: Forked) -> Error {

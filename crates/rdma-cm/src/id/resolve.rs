@@ -25,11 +25,13 @@ impl Id {
     /// * `ENODEV` if no device has the address.
     pub fn bind(&self, to: SocketAddr) -> Result<(), Error> {
         self.lock().check("binding", |state| state == State::Idle)?;
-        // As in Linux, an id that is bound to a loopback address has no device, unless a device has
-        // that address. libfabric relies on this: if the id has no device, libfabric reports the
-        // loopback address as the address at which it listens.
+        // As in Linux, an id that is bound to a loopback address has no device, unless a link of the
+        // device has that address. libfabric relies on this: if the id has a device, libfabric
+        // listens at the loopback address alone, where other hosts do not reach it.
         let ip = to.ip().to_canonical();
-        let is_of_host = ip.is_loopback() && self.host.device_with(ip, self.space).is_none();
+        let known = self.host.device_with(ip, self.space);
+        let is_of_host =
+            ip.is_loopback() && known.is_none_or(|known| !known.manager.binds_loopback(ip));
         let device = self.device_at(ip)?.filter(|_| !is_of_host);
         let is_shared = self.lock().options.is_address_shared;
         let claim = self.host.claim(to, self.space, is_shared)?;
