@@ -63,6 +63,15 @@ impl Mpi {
     /// Panics if a run fails; if the outputs differ; if the output over the device does not contain
     /// `says`; or if `is_all_ours` is true and TCP carried messages.
     pub fn expect_same_as_over_tcp(&self, parts: &[&str], says: &str, is_all_ours: bool) {
+        self.expect_same_with("", parts, says, is_all_ours);
+    }
+
+    /// Compares results like [`Self::expect_same_as_over_tcp`], with these options of
+    /// `ethernot run`.
+    ///
+    /// # Panics
+    /// Panics in the same cases.
+    pub fn expect_same_with(&self, options: &str, parts: &[&str], says: &str, is_all_ours: bool) {
         let Some(hosts) = Hosts::two() else { return };
         // Runs one test at a time, because most waiting ranks spin. The ranks of concurrent tests
         // would take the processors from each other.
@@ -70,7 +79,9 @@ impl Mpi {
         for ranks in [2, 4] {
             for part in parts {
                 let client = ["mpi_results", part];
-                let Some((ended, sent)) = self.over_us(&hosts, ranks, "", client) else { return };
+                let Some((ended, sent)) = self.over_us(&hosts, ranks, options, client) else {
+                    return;
+                };
                 ended.expect_success();
                 let Some(wanted) = self.results_over_tcp(&hosts, ranks, client) else { return };
                 println!("{ranks} ranks, {part}: {:?}, over TCP {:?}", ended.took, wanted.took);

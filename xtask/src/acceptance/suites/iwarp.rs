@@ -57,10 +57,11 @@ pub(super) const ROWS: &[Row] = &[
         NO_FAILURE,
         "not built yet: no setting of the device asks its peer for markers",
     ),
-    missing(
-        "Open MPI and UCX between own ends, when asked for iwarp0",
-        NO_FAILURE,
-        "not built yet: no test runs them over this device",
+    none_fails(
+        "libfabric and Open MPI between own ends, when asked for iwarp0; UCX names what it lacks",
+        "programs",
+        "--test iwarp_frameworks",
+        true,
     ),
     none_fails(
         "every frame of the captures of siw decoded, and encoded to the same bytes",
