@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rdma_cm::ManagedDevice;
 use verbs::{Error, PortCounters, Transport, sysfs};
-use verbs_edge::{DeviceKind, LogLevel, Settings};
+use verbs_edge::{DeviceKind, IwarpSettings, LogLevel, Settings};
 
 use crate::failure::{code, invalid, number, pointer, say, silent};
 use crate::layout::{ibv_context, ibv_device, verbs_context};
@@ -327,7 +327,13 @@ fn devices_of(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
         match device.kind {
             DeviceKind::Edge => devices.extend(edges.next()),
             DeviceKind::Iwarp => {
-                devices.push(verbs_iwarp::device(&device.name, settings.strictness)?);
+                let IwarpSettings { crc, markers } = settings.iwarp;
+                devices.push(verbs_iwarp::device(verbs_iwarp::Settings {
+                    name: device.name,
+                    strictness: settings.strictness,
+                    crc,
+                    markers,
+                })?);
             }
         }
     }

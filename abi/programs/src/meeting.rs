@@ -41,7 +41,22 @@ impl Meeting<'_> {
     /// # Panics
     /// Panics if the server or the client fails.
     pub fn run_over_iwarp(&self, network: &Network, port: u16) -> Finished {
-        self.run_when(Running::wait_for_listener, network, port, &[("ETHERNOT_DEVICE", "iwarp")])
+        self.run_over_iwarp_with(network, port, &[])
+    }
+
+    /// Runs server and client as [`Self::run_over_iwarp`] does, with these environment variables
+    /// besides.
+    ///
+    /// # Panics
+    /// Panics if the server or the client fails.
+    pub fn run_over_iwarp_with(
+        &self,
+        network: &Network,
+        port: u16,
+        variables: &[(&str, &str)],
+    ) -> Finished {
+        let all: Vec<_> = [("ETHERNOT_DEVICE", "iwarp")].iter().chain(variables).copied().collect();
+        self.run_when(Running::wait_for_listener, network, port, &all)
     }
 
     /// Starts the client after `wait_for_port` has returned.

@@ -160,6 +160,35 @@ fn programs_pass_with_jumbo_frames() {
     }
 }
 
+/// Asks for markers, for CRCs, and for both.
+const FRAMING: [&[(&str, &str)]; 3] = [
+    &[("ETHERNOT_IWARP_MARKERS", "1")],
+    &[("ETHERNOT_IWARP_CRC", "1")],
+    &[("ETHERNOT_IWARP_MARKERS", "1"), ("ETHERNOT_IWARP_CRC", "1")],
+];
+
+#[test]
+fn programs_pass_with_markers_and_with_crcs() {
+    let all_sizes = ("-F -R -p PORT -a -n 10", "-F -R -p PORT -a -n 10 ADDRESS");
+    let both_ways = ("-F -R -p PORT -n 300 -b", "-F -R -p PORT -n 300 -b ADDRESS");
+    let list = [
+        ("rping", ("-s -a ADDRESS -p PORT -C 100", "-c -a ADDRESS -p PORT -v -C 100")),
+        ("ib_write_bw", all_sizes),
+        ("ib_send_bw", both_ways),
+        ("ib_read_bw", all_sizes),
+    ];
+    let list = list.into_iter().zip(26_110..).filter(|((name, _), _)| are_installed(&[name]));
+    for ((program, (server, client)), port) in list {
+        let meeting = Meeting { programs: [program; 2], server, client, ends: Ends::ByItself };
+        for network in networks() {
+            for variables in FRAMING {
+                println!("{variables:?}");
+                meeting.run_over_iwarp_with(&network, port, variables);
+            }
+        }
+    }
+}
+
 #[test]
 fn sixteen_processes_are_connected_in_pairs() {
     if !are_installed(&["rping"]) {

@@ -36,7 +36,8 @@ pub(crate) struct DeviceOptions {
     #[arg(long, value_name = "LINKS")]
     links: Option<String>,
     /// Name of the device that programs see. With several names, such as edge0,edge1, programs see
-    /// several devices, each with its own links [default: edge0]
+    /// several devices, each with its own links. `iwarp` is a device that speaks iWARP, RDMA over
+    /// TCP [default: edge0]
     #[arg(long, value_name = "NAMES")]
     device: Option<String>,
     /// Write a trace of the device's actions to this file
@@ -56,6 +57,13 @@ pub(crate) struct DeviceOptions {
     /// completion queue is an error
     #[arg(long)]
     strict: bool,
+    /// Ask the peers of an iWARP device for CRCs, which protect each frame; a connection also has
+    /// them if only the peer asks
+    #[arg(long)]
+    iwarp_crc: bool,
+    /// Ask the peers of an iWARP device for markers, for tests; siw refuses such a connection
+    #[arg(long)]
+    iwarp_markers: bool,
 }
 
 /// Variables and their values.
@@ -71,7 +79,9 @@ impl Options {
             || device.device.is_some()
             || device.trace.is_some()
             || device.pcap.is_some()
-            || device.strict;
+            || device.strict
+            || device.iwarp_crc
+            || device.iwarp_markers;
         Wanted { device: says_device || !sockets.sockets, sockets: sockets.sockets }
     }
 }
@@ -158,8 +168,13 @@ impl Variables {
                 self.set(name, text.into());
             }
         }
-        if options.strict {
-            self.set("ETHERNOT_STRICT", "1".into());
+        let switches = [
+            ("ETHERNOT_STRICT", options.strict),
+            ("ETHERNOT_IWARP_CRC", options.iwarp_crc),
+            ("ETHERNOT_IWARP_MARKERS", options.iwarp_markers),
+        ];
+        for (name, _) in switches.into_iter().filter(|(_, is_on)| *is_on) {
+            self.set(name, "1".into());
         }
         for (name, path) in [("ETHERNOT_TRACE", &options.trace), ("ETHERNOT_PCAP", &options.pcap)] {
             if let Some(path) = path {

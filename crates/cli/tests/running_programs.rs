@@ -95,6 +95,17 @@ fn the_device_gets_its_settings() {
 }
 
 #[test]
+fn an_iwarp_device_gets_its_settings() {
+    let Some(place) = Place::new("iwarp-settings") else { return };
+    let script = "env | grep ^ETHERNOT_IWARP_ | sort";
+    let mut command = place.ethernot(&["run", "--device", "iwarp"]);
+    command.args(["--iwarp-crc", "--iwarp-markers", "--", "sh", "-c", script]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "ETHERNOT_IWARP_CRC=1\nETHERNOT_IWARP_MARKERS=1\n");
+}
+
+#[test]
 fn wrong_settings_are_named_before_anything_starts() {
     let Some(place) = Place::new("wrong") else { return };
     for (options, parts) in [
@@ -107,6 +118,8 @@ fn wrong_settings_are_named_before_anything_starts() {
         (["--faults", "loss=2"], ["ETHERNOT_FAULTS", "2"]),
         (["--faults", "luck=0.1"], ["luck", "loss, dup or reorder"]),
         (["--log", "loud"], ["loud", "debug"]),
+        (["--device=edge", "--iwarp-crc"], ["ETHERNOT_IWARP_CRC", "ETHERNOT_DEVICE"]),
+        (["--device=edge", "--iwarp-markers"], ["ETHERNOT_IWARP_MARKERS", "ETHERNOT_DEVICE"]),
         (["--pcap", "/absent/frames"], ["/absent/frames", "make its folder first"]),
     ] {
         let mut command = place.ethernot(&["run"]);
@@ -334,6 +347,8 @@ fn wrong_settings_of_connections_are_named_before_anything_starts() {
         (["--move", "often"], ["ETHERNOT_SOCKETS_MOVE=often", "always, when-it-pays or never"]),
         (["--links", "udp:::::"], ["ETHERNOT_SOCKETS_LINKS", "udp"]),
         (["--log", "loud"], ["loud", "debug"]),
+        (["--device=edge", "--iwarp-crc"], ["ETHERNOT_IWARP_CRC", "ETHERNOT_DEVICE"]),
+        (["--device=edge", "--iwarp-markers"], ["ETHERNOT_IWARP_MARKERS", "ETHERNOT_DEVICE"]),
         (["--log-file", "/absent/log"], ["/absent/log", "make its folder first"]),
         (["--counters", "/absent"], ["/absent", "make it first"]),
     ] {

@@ -32,4 +32,4 @@ pub use edge::devices;
 #[doc(hidden)]
 pub use greeting::fuzz_greeting;
 pub use runtime::send_before_end;
-pub use settings::{DeviceKind, DeviceSettings, LogLevel, Settings};
+pub use settings::{DeviceKind, DeviceSettings, IwarpSettings, LogLevel, Settings};

@@ -33,6 +33,17 @@ pub struct Settings {
     pub slot_base: Option<u16>,
     /// Whether the devices give programs more than they ask for, for example more inline bytes.
     pub strictness: Strictness,
+    /// What the iWARP devices ask of their peers.
+    pub iwarp: IwarpSettings,
+}
+
+/// What iWARP devices ask of their peers when a connection is set up.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct IwarpSettings {
+    /// Whether to ask for CRCs. A connection also has them if only the peer asks.
+    pub crc: bool,
+    /// Whether to ask for markers in the bytes that the peer sends.
+    pub markers: bool,
 }
 
 /// The protocol that a device speaks.
@@ -104,6 +115,7 @@ impl Default for Settings {
             log: LogLevel::default(),
             slot_base: None,
             strictness: Strictness::default(),
+            iwarp: IwarpSettings::default(),
         }
     }
 }
@@ -139,6 +151,13 @@ impl Settings {
             let what = "an iWARP device writes no capture; use tcpdump on its TCP port";
             return Err(wrong(PCAP, what));
         }
+        let IwarpSettings { crc, markers } = self.iwarp;
+        for (variable, is_on) in [(IWARP_CRC, crc), (IWARP_MARKERS, markers)] {
+            if is_on && !has_iwarp {
+                let what = "1 is for iWARP devices; name one in ETHERNOT_DEVICE, or use 0";
+                return Err(wrong(variable, what));
+            }
+        }
         Ok(())
     }
 
@@ -171,17 +190,12 @@ impl Settings {
             let port: u16 = base.parse().map_err(|error| wrong(SLOT_BASE, error))?;
             settings.slot_base = Some(port);
         }
+        let is_on = |name| value_of(name).map_or(Ok(false), |value| read_switch(name, &value));
+        if is_on(STRICT)? {
+            settings.strictness = Strictness::Strict;
+        }
+        settings.iwarp = IwarpSettings { crc: is_on(IWARP_CRC)?, markers: is_on(IWARP_MARKERS)? };
         settings.check_kinds()?;
-        settings.strictness = match value_of(STRICT).as_deref() {
-            None | Some("0") => Strictness::Lenient,
-            Some("1") => Strictness::Strict,
-            Some(other) => {
-                return Err(wrong(
-                    STRICT,
-                    format!("{other:?} is neither 0 nor 1; use one of them"),
-                ));
-            }
-        };
         Ok(settings)
     }
 }
@@ -246,6 +260,15 @@ fn read_names(text: &str) -> Result<Vec<(DeviceKind, String)>, Error> {
         return Err(wrong(DEVICE, what));
     }
     Ok(devices)
+}
+
+/// Reads a setting that is off (0) or on (1).
+fn read_switch(variable: &str, value: &str) -> Result<bool, Error> {
+    match value {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        other => Err(wrong(variable, format!("{other:?} is neither 0 nor 1; use one of them"))),
+    }
 }
 
 /// Reads lists of links, which are separated by two slashes.
@@ -313,6 +336,8 @@ const FAULTS: &str = "ETHERNOT_FAULTS";
 const LOG: &str = "ETHERNOT_LOG";
 const SLOT_BASE: &str = "ETHERNOT_SLOT_BASE";
 const STRICT: &str = "ETHERNOT_STRICT";
+const IWARP_CRC: &str = "ETHERNOT_IWARP_CRC";
+const IWARP_MARKERS: &str = "ETHERNOT_IWARP_MARKERS";
 
 #[cfg(test)]
 mod tests {
@@ -386,6 +411,37 @@ mod tests {
         let settings = read(&[(DEVICE, "iwarp,edge"), (LINKS, "udp:127.0.0.1")]);
         let settings = settings.expect("it means something");
         assert_eq!((settings.links.len(), settings.others[0].links.len()), (0, 1));
+    }
+
+    #[test]
+    fn what_iwarp_devices_ask_for_is_read() {
+        let asked = |device: &str, crc: &str, markers: &str| {
+            read(&[(DEVICE, device), (IWARP_CRC, crc), (IWARP_MARKERS, markers)])
+                .map(|settings| settings.iwarp)
+        };
+        let nothing = IwarpSettings::default();
+        assert_eq!(asked("edge,iwarp", "1", "0"), Ok(IwarpSettings { crc: true, ..nothing }));
+        assert_eq!(asked("iwarp", "", "1"), Ok(IwarpSettings { markers: true, ..nothing }));
+        assert_eq!(asked("edge", "0", "0"), Ok(nothing));
+        for (crc, markers, part) in [
+            ("yes", "", "ETHERNOT_IWARP_CRC: \"yes\" is neither 0 nor 1; use one of them"),
+            ("", "2", "ETHERNOT_IWARP_MARKERS: \"2\""),
+        ] {
+            let Err(Error::Invalid(what)) = asked("iwarp", crc, markers) else {
+                panic!("{crc:?} and {markers:?} were accepted");
+            };
+            assert!(what.starts_with(part), "{what}");
+        }
+    }
+
+    #[test]
+    fn settings_that_only_an_iwarp_device_has_are_refused() {
+        for variable in [IWARP_CRC, IWARP_MARKERS] {
+            let Err(Error::Invalid(what)) = read(&[(DEVICE, "edge"), (variable, "1")]) else {
+                panic!("{variable} was accepted");
+            };
+            assert!(what.starts_with(variable) && what.contains(DEVICE), "{what}");
+        }
     }
 
     #[test]

@@ -14,8 +14,8 @@ use rdma_cm::{
 use runtime::{Forked, OnDemand};
 use verbs::{
     Device, DeviceAttributes, Error, Gid, GidEntry, GidKind, OnDemandPaging, PortAttributes,
-    PortCounters, PortState, Provider, QueuePair, QueuePairType, Registry, Services, Strictness,
-    Transport, Vendor, Wire,
+    PortCounters, PortState, Provider, QueuePair, QueuePairType, Registry, Services, Transport,
+    Vendor, Wire,
 };
 use work::{COMPLETIONS_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 
@@ -24,6 +24,7 @@ use crate::exchange::{StreamExchange, StreamListening};
 use crate::failure::{failed, system};
 use crate::instance::Instance;
 use crate::limits::{DOMAINS_MAX, QUEUE_PAIRS_MAX, READ_DEPTH, WORK_REQUESTS_MAX, stream_config};
+use crate::settings::Settings;
 use crate::streams::Home;
 use crate::wire::StreamWire;
 
@@ -32,11 +33,12 @@ use crate::wire::StreamWire;
 ///
 /// # Errors
 /// Returns the errors of listing the host's interfaces.
-pub fn device(name: &str, strictness: Strictness) -> Result<ManagedDevice, Error> {
+pub fn device(settings: Settings) -> Result<ManagedDevice, Error> {
     let host = interfaces().map_err(failed)?;
     let station = station(&host);
     let iwarp = Arc::new(Iwarp {
-        attributes: attributes(name, station, strictness),
+        attributes: attributes(&settings, station),
+        settings,
         station,
         registry: Registry::new(),
         instance: OnDemand::default(),
@@ -46,6 +48,7 @@ pub fn device(name: &str, strictness: Strictness) -> Result<ManagedDevice, Error
 
 /// An iWARP device of this process.
 struct Iwarp {
+    settings: Settings,
     attributes: DeviceAttributes,
     station: [u8; 6],
     registry: Arc<Registry>,
@@ -56,7 +59,7 @@ impl Iwarp {
     /// Returns the instance that runs the device. Starts it if necessary.
     fn instance(&self) -> Result<&Arc<Instance>, Error> {
         self.instance.get_or_start(of_the_parent, || {
-            let instance = Instance::start(&self.registry)?;
+            let instance = Instance::start(&self.settings, &self.registry)?;
             let home: Arc<dyn Home> = Arc::clone(&instance) as _;
             let home = Arc::downgrade(&home);
             instance.with_streams(move |streams, _, _| streams.settle(home))?;
@@ -233,7 +236,7 @@ impl ConnectionManager for Iwarp {
         let config = Config {
             ird: request.end.responder_resources.into(),
             ord: request.end.initiator_depth.into(),
-            ..stream_config()
+            ..stream_config(&self.settings)
         };
         let from = SocketAddr::new(route.from.ip(), 0);
         let (to, private_data) = (route.to, request.private_data.clone());
@@ -279,9 +282,9 @@ fn node_guid(station: [u8; 6]) -> [u8; 8] {
 }
 
 /// Returns the limits and properties of the device.
-fn attributes(name: &str, station: [u8; 6], strictness: Strictness) -> DeviceAttributes {
+fn attributes(settings: &Settings, station: [u8; 6]) -> DeviceAttributes {
     DeviceAttributes {
-        name: name.into(),
+        name: settings.name.clone(),
         node_guid: node_guid(station),
         vendor: Vendor::NONE,
         services: Services::of(Transport::Iwarp),
@@ -303,7 +306,7 @@ fn attributes(name: &str, station: [u8; 6], strictness: Strictness) -> DeviceAtt
         shared_receives_max: (SHARED_RECEIVES_MAX as u32).min(WORK_REQUESTS_MAX),
         address_handles_max: 0,
         groups_max: 0,
-        strictness,
+        strictness: settings.strictness,
     }
 }
 

@@ -14,6 +14,7 @@ use work::{CompletionQueue, SharedReceives};
 use crate::failure::{failed, forked};
 use crate::inside::Inside;
 use crate::limits::{DOMAINS_MAX, QUEUE_PAIRS_MAX, stream_config};
+use crate::settings::Settings;
 use crate::source::{QueuePairSource, RungStreams};
 use crate::streams::{DroppedExchanges, Streams};
 
@@ -55,7 +56,7 @@ impl AsRef<Runtime> for Instance {
 
 impl Instance {
     /// Starts the runtime with the machine.
-    pub(crate) fn start(registry: &Arc<Registry>) -> Result<Arc<Self>, Error> {
+    pub(crate) fn start(settings: &Settings, registry: &Arc<Registry>) -> Result<Arc<Self>, Error> {
         let usual = RuntimeConfig::from_entropy().map_err(failed)?;
         let config = RuntimeConfig {
             engine: EngineConfig::default(),
@@ -70,7 +71,7 @@ impl Instance {
         let runtime = Runtime::start(config, Vec::new(), Box::new(hooks)).map_err(failed)?;
         let rung = Arc::default();
         let dropped = Arc::default();
-        let streams = Streams::new(&rung, &dropped, stream_config());
+        let streams = Streams::new(&rung, &dropped, stream_config(settings));
         let machine = runtime.attach_machine(Box::new(streams)).map_err(failed)?;
         let next = RandomState::new().hash_one(0) as u32;
         let instance = Arc::new(Self {

@@ -17,9 +17,11 @@ mod instance;
 mod leaving;
 mod limits;
 mod memory;
+mod settings;
 mod source;
 mod streams;
 mod wire;
 mod work;
 
 pub use device::device;
+pub use settings::Settings;

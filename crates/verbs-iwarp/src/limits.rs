@@ -2,6 +2,8 @@
 
 use iwarp::{Config, RtrKinds};
 
+use crate::settings::Settings;
+
 /// Maximum number of queue pairs. Each that is connected has a TCP socket.
 pub(crate) const QUEUE_PAIRS_MAX: u32 = 1 << 16;
 
@@ -15,8 +17,10 @@ pub(crate) const DOMAINS_MAX: u32 = 1 << 12;
 pub(crate) const READ_DEPTH: u8 = 128;
 
 /// Returns the settings of streams that no id has changed.
-pub(crate) fn stream_config() -> Config {
+pub(crate) fn stream_config(settings: &Settings) -> Config {
     Config {
+        crc: settings.crc,
+        markers: settings.markers,
         ird: READ_DEPTH.into(),
         ord: READ_DEPTH.into(),
         ird_max: READ_DEPTH.into(),

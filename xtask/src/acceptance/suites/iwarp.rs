@@ -52,10 +52,11 @@ pub(super) const ROWS: &[Row] = &[
         "--test iwarp",
         true,
     ),
-    missing(
-        "same with markers",
-        NO_FAILURE,
-        "not built yet: no setting of the device asks its peer for markers",
+    none_fails(
+        "same with markers, with CRC, and with both",
+        "programs",
+        "--test iwarp programs_pass_with_markers_and_with_crcs",
+        true,
     ),
     none_fails(
         "libfabric and Open MPI between own ends, when asked for iwarp0; UCX names what it lacks",

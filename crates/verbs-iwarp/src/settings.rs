@@ -1,0 +1,25 @@
+//! Settings of a device.
+
+use verbs::Strictness;
+
+/// Settings of an iWARP device.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name that programs see.
+    pub name: String,
+    /// Whether the device gives programs more than they ask for.
+    pub strictness: Strictness,
+    /// Whether to ask peers for CRCs. A connection also has them if only the peer asks.
+    pub crc: bool,
+    /// Whether to ask peers for markers (RFC 5044 section 4.3) in what they send. Linux siw
+    /// refuses a peer that asks, and only tests do.
+    pub markers: bool,
+}
+
+impl Settings {
+    /// Returns the settings of a device with this name that asks its peers for nothing.
+    pub fn new(name: &str) -> Self {
+        let strictness = Strictness::Lenient;
+        Self { name: name.into(), strictness, crc: false, markers: false }
+    }
+}
