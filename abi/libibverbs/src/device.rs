@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rdma_cm::ManagedDevice;
-use verbs::{Error, PortCounters, Transport, sysfs};
+use verbs::{Error, PortCounters, SharedCapture, Transport, sysfs};
 use verbs_edge::{DeviceKind, IwarpSettings, LogLevel, Settings};
 
 use crate::failure::{code, invalid, number, pointer, say, silent};
@@ -321,7 +321,8 @@ fn devices() -> Result<&'static Devices, Error> {
 /// Returns the devices that the settings name, in the order of the settings.
 fn devices_of(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     let named = settings.devices();
-    let mut edges = verbs_edge::devices(settings)?.into_iter();
+    let capture = SharedCapture::new(settings.pcap.clone());
+    let mut edges = verbs_edge::devices_capturing(settings, &capture)?.into_iter();
     let mut devices = Vec::new();
     for device in named {
         match device.kind {
@@ -333,6 +334,9 @@ fn devices_of(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
                     strictness: settings.strictness,
                     crc,
                     markers,
+                    log: settings.log,
+                    trace: settings.trace.clone(),
+                    capture: capture.clone(),
                 })?);
             }
         }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sockets::Reason;
 use sockets::counters::Report;
 use sockets::statistics::SOCKET as SOCKETS_SOCKET;
-use verbs_edge::statistics::{DeviceReport, FORMAT, QueuePairReport, SOCKET};
+use verbs_edge::statistics::{DeviceReport, FORMAT, QueuePairReport, SOCKET, StreamReport};
 
 use crate::Failure;
 use crate::output::{print, terminal_columns};
@@ -273,7 +273,9 @@ fn show(text: &mut String, device: &DeviceReport, before: Option<&Before<'_>>, c
     if !counters.is_empty() {
         let _ = writeln!(text, "  {}", counters.join(", "));
     }
-    if !device.queue_pairs.is_empty() {
+    if device.queue_pairs.iter().any(|pair| pair.stream.is_some()) {
+        let _ = writeln!(text, "{}", stream_table(device, before, columns));
+    } else if !device.queue_pairs.is_empty() {
         let _ = writeln!(text, "{}", table(device, before, columns));
     }
     text.push('\n');
@@ -303,40 +305,98 @@ fn show_sockets(text: &mut String, report: &Report, before: Option<&Report>) {
 }
 
 fn table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) -> Table {
-    let mut table = Table::new();
-    table.load_style(TableStyle::new());
-    table.set_width(columns).set_content_arrangement(ContentArrangement::Dynamic);
     let is_watched = before.is_some();
     let mut header = vec!["QP", "type", "state", "peer"];
     header.extend(if is_watched { ["sent/s", "received/s"] } else { ["sent", "received"] });
     header.extend(["frames", "again", "RTT", "in flight", "credits"]);
-    table.set_header(header);
-    let known: BTreeMap<u32, &QueuePairReport> = before
-        .and_then(|before| before.0)
-        .into_iter()
-        .flat_map(|old| old.queue_pairs.iter().map(|pair| (pair.number, pair)))
-        .collect();
-    for pair in &device.queue_pairs {
-        let known = known.get(&pair.number);
-        let since = |now: u64, then: fn(&QueuePairReport) -> u64| {
-            if is_watched { now.saturating_sub(known.map_or(now, |pair| then(pair))) } else { now }
-        };
+    let known = known(before);
+    let row = |pair: &QueuePairReport| {
+        let [sent, received] = traffic(pair, before, &known);
         let peer = pair.peer.as_ref();
         let peer = peer.map_or_else(none, |peer| format!("{}:{:06x}", peer.address, peer.number));
-        table.add_row([
+        vec![
             format!("{:06x}", pair.number),
             pair.service.clone(),
             if is_alone(pair) { format!("{}, alone", pair.state) } else { pair.state.clone() },
             peer,
-            bytes(since(pair.bytes_sent, |pair| pair.bytes_sent)),
-            bytes(since(pair.bytes_received, |pair| pair.bytes_received)),
+            sent,
+            received,
             (pair.frames_sent + pair.frames_received).to_string(),
             pair.retransmissions.to_string(),
             pair.round_trip_ns.map_or_else(none, duration),
             pair.outstanding.to_string(),
             pair.credits.to_string(),
-        ]);
-    }
+        ]
+    };
+    lined_up(header, device.queue_pairs.iter().map(row), columns)
+}
+
+/// Returns the table of the queue pairs of an iWARP device.
+fn stream_table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) -> Table {
+    let mut header = vec!["QP", "state", "TCP to", "agreed"];
+    header.extend(if before.is_some() { ["sent/s", "received/s"] } else { ["sent", "received"] });
+    header.extend(["FPDUs sent", "received"]);
+    let known = known(before);
+    let row = |pair: &QueuePairReport| {
+        let [sent, received] = traffic(pair, before, &known);
+        let peer = pair.stream.as_ref().map_or_else(none, |stream| stream.peer.to_string());
+        vec![
+            format!("{:06x}", pair.number),
+            pair.state.clone(),
+            peer,
+            pair.stream.as_ref().map_or_else(none, agreed),
+            sent,
+            received,
+            pair.frames_sent.to_string(),
+            pair.frames_received.to_string(),
+        ]
+    };
+    lined_up(header, device.queue_pairs.iter().map(row), columns)
+}
+
+/// Returns what both ends of a stream have agreed on, in short words.
+fn agreed(stream: &StreamReport) -> String {
+    let markers = match (stream.sends_markers, stream.receives_markers) {
+        (false, false) => "",
+        (true, false) => ", markers sent",
+        (false, true) => ", markers received",
+        (true, true) => ", markers",
+    };
+    let crc = if stream.has_crc { "CRC, " } else { "" };
+    let length = if stream.takes_long_fpdus { "long" } else { "one segment" };
+    format!("{crc}{length}{markers}")
+}
+
+/// Returns the queue pairs of an earlier report by number.
+fn known<'a>(before: Option<&Before<'a>>) -> BTreeMap<u32, &'a QueuePairReport> {
+    let pairs = before.and_then(|before| before.0).into_iter().flat_map(|old| &old.queue_pairs);
+    pairs.map(|pair| (pair.number, pair)).collect()
+}
+
+/// Returns the bytes that a queue pair has sent and received: since the earlier report, if there is
+/// one, and otherwise in all.
+fn traffic(
+    pair: &QueuePairReport,
+    before: Option<&Before<'_>>,
+    known: &BTreeMap<u32, &QueuePairReport>,
+) -> [String; 2] {
+    let known = known.get(&pair.number);
+    [|pair: &QueuePairReport| pair.bytes_sent, |pair: &QueuePairReport| pair.bytes_received].map(
+        |of| {
+            let now = of(pair);
+            let then = if before.is_some() { known.map_or(now, |pair| of(pair)) } else { 0 };
+            bytes(now.saturating_sub(then))
+        },
+    )
+}
+
+/// Returns a table whose columns behind the fourth contain numbers.
+fn lined_up(header: Vec<&str>, rows: impl Iterator<Item = Vec<String>>, columns: u16) -> Table {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new());
+    table.set_width(columns).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header);
+    table.add_rows(rows);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if index == 0 { 2 } else { 0 }, 2));
         column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(3)));
@@ -498,6 +558,36 @@ mod tests {
         assert!(totals.lines().all(|line| line.chars().count() <= 100), "{totals}");
         let rates = found.to_text(Some(&before), 100);
         assert!(rates.contains("2 MB") && rates.contains("sent/s"), "{rates}");
+    }
+
+    #[test]
+    fn a_queue_pair_over_tcp_is_shown_with_its_stream() {
+        let stream = StreamReport {
+            local: "192.0.2.1:7000".parse().unwrap(),
+            peer: "192.0.2.200:40000".parse().unwrap(),
+            is_initiator: false,
+            revision: 2,
+            has_crc: true,
+            sends_markers: true,
+            receives_markers: false,
+            takes_long_fpdus: false,
+        };
+        let pair = QueuePairReport {
+            number: 0x12_34,
+            state: "RTS".into(),
+            bytes_sent: 5_000_000,
+            frames_sent: 77,
+            stream: Some(stream),
+            ..QueuePairReport::default()
+        };
+        let device = DeviceReport { queue_pairs: vec![pair], ..DeviceReport::default() };
+        let read: DeviceReport =
+            serde_json::from_slice(&serde_json::to_vec(&device).unwrap()).unwrap();
+        assert_eq!(read, device);
+        let shown = Found { devices: vec![read], ..Found::default() }.to_text(None, 120);
+        for part in ["192.0.2.200:40000", "CRC, one segment, markers sent", "5 MB", "77"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
     }
 
     #[test]

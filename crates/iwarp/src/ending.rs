@@ -2,6 +2,7 @@
 
 use wire_iwarp::Cause;
 
+use crate::blamed::BlamedSegment;
 use crate::event::{EndCause, SetupFault, Status};
 use crate::gather::{Part, Rest};
 use crate::memory::Memory;
@@ -54,6 +55,7 @@ impl Stream {
         length: u16,
         memory: &mut impl Memory,
     ) {
+        self.blamed = BlamedSegment::new(ulpdu, length);
         match fault {
             Fault::Peer(cause) => {
                 let blamed = Some(Blamed { ulpdu, length });

@@ -42,7 +42,7 @@ pub enum EndCause {
     #[error("the peer broke a rule: {}", .0.text())]
     Peer(Cause),
     /// A Terminate message of the peer.
-    #[error("the peer terminated the stream: layer {}, type {}, code {:#04x}", .0.layer, .0.error_type, .0.code)]
+    #[error("the peer terminated the stream: {} (layer {}, type {}, code {:#04x})", words(*.0), .0.layer, .0.error_type, .0.code)]
     Terminated(ErrorCode),
     /// The memory of an operation or receive of this end cannot be used.
     #[error("local memory: {0}")]
@@ -59,6 +59,23 @@ pub enum EndCause {
     /// The TCP connection was reset, or failed.
     #[error("the TCP connection was reset")]
     Reset,
+}
+
+impl EndCause {
+    /// Returns the section of the RFC whose rule the peer has broken, or `None` if it has broken
+    /// none that this end has found.
+    pub const fn rule(self) -> Option<&'static str> {
+        match self {
+            Self::Setup(fault) => fault.rule(),
+            Self::Peer(cause) => Some(cause.rule()),
+            _ => None,
+        }
+    }
+}
+
+/// Returns what an error code of a Terminate says.
+fn words(code: ErrorCode) -> &'static str {
+    code.cause().map_or("an error that no RFC names", Cause::text)
 }
 
 /// Why a set-up failed.
@@ -89,6 +106,20 @@ pub enum SetupFault {
     /// The peer closed the TCP connection.
     #[error("the peer closed the connection during the set-up")]
     Closed,
+}
+
+impl SetupFault {
+    /// Returns the section of the RFC whose rule the peer has broken, or `None` if it has broken
+    /// none.
+    pub const fn rule(self) -> Option<&'static str> {
+        match self {
+            Self::Malformed(error) => Some(error.rule()),
+            Self::EarlyBytes | Self::Revision(_) => Some("RFC 5044 section 7.1"),
+            Self::NotEnhanced => Some("RFC 6581 section 6"),
+            Self::PrivateData(_) => Some("RFC 5044 section 7.1.1"),
+            Self::NoRequest | Self::NoReply | Self::Closed => None,
+        }
+    }
 }
 
 /// What a stream reports to its user.

@@ -20,6 +20,7 @@
 //! sends panics.
 #![forbid(unsafe_code)]
 
+mod blamed;
 mod config;
 mod cursor;
 mod ending;
@@ -42,6 +43,7 @@ mod timers;
 mod transmit;
 mod work;
 
+pub use blamed::BlamedSegment;
 pub use config::{
     Config, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, MSS_MIN, PIECES_MAX, RtrKinds, Terms,
 };

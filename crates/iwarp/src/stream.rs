@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use delivery::Instant;
 use wire_iwarp::Revision;
 
+use crate::blamed::BlamedSegment;
 use crate::config::{Config, Rtr, Terms};
 use crate::cursor::Cursor;
 use crate::event::{EndCause, Event};
@@ -110,6 +111,8 @@ pub struct Stream {
     pub(crate) is_write_open: bool,
 
     pub(crate) events: VecDeque<Event>,
+    /// The segment of the peer because of which the stream has ended.
+    pub(crate) blamed: Option<BlamedSegment>,
     /// The cause to report after all other events.
     pub(crate) end: Option<EndCause>,
     pub(crate) counters: Counters,
@@ -155,6 +158,7 @@ impl Stream {
             spare_pieces: Vec::new(),
             is_write_open: false,
             events: VecDeque::new(),
+            blamed: None,
             end: None,
             counters: Counters::default(),
             config,
@@ -212,6 +216,12 @@ impl Stream {
     /// Returns what the stream has done so far.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Returns the segment of the peer because of which the stream has ended, or `None` if it has
+    /// not ended because of a segment whose headers are known.
+    pub fn blamed(&self) -> Option<BlamedSegment> {
+        self.blamed
     }
 
     /// Returns the next event. Call it after each other call, until it returns `None`.

@@ -4,6 +4,7 @@ mod at_exit;
 mod encapsulation;
 mod file;
 mod recorder;
+mod tcp;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,6 +17,7 @@ use delivery::{Instant, TxBatch};
 use self::encapsulation::Envelope;
 pub use self::file::{CaptureFile, CapturedFrame};
 use self::recorder::{Queue, Recorder};
+pub use self::tcp::{CapturedConnection, TcpCapture};
 use crate::pcapng::Direction;
 use crate::udp::PayloadUnmapped;
 use crate::wrapper::Wrapper;

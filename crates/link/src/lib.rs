@@ -58,7 +58,8 @@ use std::os::fd::BorrowedFd;
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, SettingError, TxBatch};
 
 pub use capture::{
-    Capture, CaptureClock, CaptureFile, CaptureOutput, CaptureStatistics, CapturedFrame,
+    Capture, CaptureClock, CaptureFile, CaptureOutput, CaptureStatistics, CapturedConnection,
+    CapturedFrame, TcpCapture,
 };
 pub use credentials::is_trusted;
 pub use delay::Delay;

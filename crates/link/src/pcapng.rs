@@ -22,16 +22,16 @@ pub(crate) fn put_section_header(out: &mut Vec<u8>) {
     });
 }
 
-/// Appends the description of the next interface: Ethernet, timestamps in nanoseconds. Interfaces
-/// are numbered from 0.
-pub(crate) fn put_interface(out: &mut Vec<u8>, name: &str) {
+/// Appends the next interface, with its name and its description: Ethernet, timestamps in
+/// nanoseconds. Interfaces are numbered from 0.
+pub(crate) fn put_interface(out: &mut Vec<u8>, name: &str, description: &str) {
     put_block(out, INTERFACE_DESCRIPTION, |out| {
         out.extend_from_slice(&LINKTYPE_ETHERNET.to_le_bytes());
         out.extend_from_slice(&[0; 2]);
         out.extend_from_slice(&0_u32.to_le_bytes());
         let name = name.as_bytes();
         put_option(out, IF_NAME, name.get(..NAME_BYTES_MAX).unwrap_or(name));
-        put_option(out, IF_DESCRIPTION, DESCRIPTION);
+        put_option(out, IF_DESCRIPTION, description.as_bytes());
         put_option(out, IF_TSRESOL, &[9]);
         put_option(out, OPTION_END, &[]);
     });
@@ -126,7 +126,9 @@ const ISB_IFDROP: u16 = 5;
 /// Description of an interface. The Wireshark dissector of this project recognises this text, and
 /// treats all datagrams of the interface as edge frames. It then also recognises connections whose
 /// handshake is not in the file.
-const DESCRIPTION: &[u8] = b"Ethernot edge protocol";
+pub(crate) const EDGE: &str = "Ethernot edge protocol";
+/// Description of an interface for TCP connections, whose headers are made up.
+pub(crate) const TCP: &str = "TCP connections with made-up headers";
 /// Longest name of an interface in bytes; longer names are truncated. The kernel's names have at
 /// most 15 bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -139,7 +141,7 @@ mod tests {
     fn blocks_are_multiples_of_four_bytes_and_repeat_their_length() {
         let mut out = Vec::new();
         put_section_header(&mut out);
-        put_interface(&mut out, "udp 127.0.0.1:4791");
+        put_interface(&mut out, "udp 127.0.0.1:4791", EDGE);
         for len in 0..9 {
             put_packet(&mut out, 0, 1 << 40, Direction::Inbound, &[7; 9][..len]);
         }

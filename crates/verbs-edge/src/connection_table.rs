@@ -16,19 +16,18 @@ use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Te
 use mem::MemoryAccess;
 use runtime::Rest;
 use verbs::{
-    AccessFlags, Ending, QueuePair, QueuePairAttributes, QueuePairState, QueuePairType, Registry,
+    AccessFlags, Ending, Log, LogLevel, QueuePair, QueuePairAttributes, QueuePairState,
+    QueuePairType, Registry,
 };
 use wire_edge::{CloseReason, PeerAddr};
 
 pub(super) use self::given::parts_of;
 use self::given::{Given, Standing};
 use super::greeting::{Greeting, QueuePairPlace, Refusal, SERVICE};
-use super::log::Log;
 use super::meeting::{Expected, Judgement, Psns, RECEIVER_WAIT_NS, WAIT_NS};
 use super::patience::{not_ready_ns, parting_ns, search_ns, silence_ns};
 use super::source::{Due, QueuePairSource};
 use super::work::Ends;
-use crate::settings::LogLevel;
 
 /// The queue pairs of a started device and their connections.
 pub(crate) struct ConnectionTable {

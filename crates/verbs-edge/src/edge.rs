@@ -14,14 +14,14 @@ use runtime::{Forked, OnDemand};
 use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 use verbs::{
     Device, DeviceAttributes, Error, GidEntry, OnDemandPaging, PortAttributes, PortCounters,
-    Provider, QueuePair, QueuePairType, Registry, Services, Transport, Vendor, Wire,
+    Provider, QueuePair, QueuePairType, Registry, Services, SharedCapture, Transport, Vendor, Wire,
 };
 use work::{COMPLETIONS_MAX, OPERATION_BYTES_MAX};
 
 use crate::addresses::{Places, leaving};
 use crate::datagrams;
 use crate::failure::failed;
-use crate::instance::{Instance, SharedCapture};
+use crate::instance::Instance;
 use crate::limits::{
     DOMAINS_MAX, GROUPS_MAX, INLINE_MAX, QUEUE_PAIRS_MAX, READ_DEPTH, WORK_REQUESTS_MAX,
 };
@@ -37,8 +37,19 @@ use crate::wire::ConnectedWire;
 /// * Returns [`Error::Invalid`] if this host cannot satisfy the settings.
 /// * Returns the errors of listing the host's interfaces.
 pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
+    devices_capturing(settings, &SharedCapture::new(settings.pcap.clone()))
+}
+
+/// Returns the edge devices as [`devices`] does. They capture to `capture` instead of to a file of
+/// their own, so that devices of other kinds can use the same file.
+///
+/// # Errors
+/// Returns the errors of [`devices`].
+pub fn devices_capturing(
+    settings: &Settings,
+    capture: &SharedCapture,
+) -> Result<Vec<ManagedDevice>, Error> {
     let host = interfaces().map_err(failed)?;
-    let capture = Arc::new(SharedCapture::default());
     let ports = Arc::new(ClaimedPorts::default());
     let mut devices = Vec::new();
     for (index, settings) in (0..).zip(each_device(settings, &host)?) {
@@ -48,7 +59,7 @@ pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
             settings,
             places,
             is_first: index == 0,
-            capture: Arc::clone(&capture),
+            capture: capture.clone(),
             ports: Arc::clone(&ports),
             registry: Registry::new(),
             instance: OnDemand::default(),
@@ -106,7 +117,7 @@ pub(crate) struct Edge {
     /// addresses, and does all work that belongs to no particular device.
     is_first: bool,
     /// Capture file that all devices of the process share.
-    capture: Arc<SharedCapture>,
+    capture: SharedCapture,
     /// Ports of ids, which all devices of the process share.
     ports: Arc<ClaimedPorts>,
     registry: Arc<Registry>,

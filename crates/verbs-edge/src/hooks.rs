@@ -51,7 +51,7 @@ impl Hooks for TableHooks {
         if key == statistics_socket::KEY
             && let Some(statistics) = &self.statistics
         {
-            statistics.answer(|| statistics.report(&self.table, engine));
+            statistics.answer(&self.table, engine);
         }
     }
 

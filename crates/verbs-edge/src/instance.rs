@@ -2,19 +2,18 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use delivery::{Instant, LINKS_MAX, LinkId};
 use engine::{Engine, EngineConfig};
-use link::{
-    CaptureClock, CaptureOutput, ClaimedSlot, Fault, FaultShares, Link, ShmLink, Slots, UdpConfig,
-};
+use link::{CaptureOutput, ClaimedSlot, Fault, FaultShares, Link, ShmLink, Slots, UdpConfig};
 use links::Opener;
 use mem::{MemoryAccess, TableLimits};
 use runtime::{Runtime, RuntimeConfig};
-use verbs::{Error, Gid, PortCounters, QueuePairState, QueuePairType, Registry};
+use verbs::{
+    Error, Gid, Log, LogLevel, PortCounters, QueuePairState, QueuePairType, Registry, SharedCapture,
+};
 use wire_edge::{PeerAddr, QueuePairNumber};
 use work::SharedReceives;
 
@@ -24,7 +23,6 @@ use super::failure::{failed, forked};
 use super::greeting::{QueuePairPlace, SERVICE};
 use super::hooks::TableHooks;
 use super::limits::{DOMAINS_MAX, READ_DEPTH};
-use super::log::Log;
 use super::manager::{self, Manager};
 use super::meeting::Expected;
 use super::numbers::Numbers;
@@ -32,7 +30,7 @@ use super::port::PortWatch;
 use super::source::QueuePairSource;
 use super::statistics_socket::Statistics;
 use super::ways::Ways;
-use crate::settings::{LogLevel, Settings};
+use crate::settings::Settings;
 
 /// A started device.
 pub(crate) struct Instance {
@@ -106,7 +104,7 @@ impl Instance {
                 all.len()
             )));
         }
-        let log = Log::open(settings)?;
+        let log = Log::open(settings.log, settings.trace.as_deref())?;
         log.note(
             LogLevel::Info,
             format_args!("{}: slot {slot:#05x} at {ips:?}, {} links", settings.device, all.len()),
@@ -305,8 +303,7 @@ struct Wrapping {
 
 impl Wrapping {
     fn new(settings: &Settings, capture: &SharedCapture) -> Result<Self, Error> {
-        let capture = settings.pcap.as_deref().map(|path| capture.open(path)).transpose()?;
-        Ok(Self { faults: settings.faults, capture })
+        Ok(Self { faults: settings.faults, capture: capture.open()? })
     }
 
     /// Adds the configured faults to a link. The capture file shows the frames after the faults.
@@ -324,28 +321,6 @@ impl Wrapping {
             None => link,
         }
     }
-}
-
-/// Capture file that all devices of a process share. The first device that starts creates the file.
-#[derive(Debug, Default)]
-pub(crate) struct SharedCapture(Mutex<Option<CaptureOutput>>);
-
-impl SharedCapture {
-    fn open(&self, path: &Path) -> Result<CaptureOutput, Error> {
-        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(output) = &*begun {
-            return Ok(output.clone());
-        }
-        let output =
-            CaptureOutput::create(&capture_path(path), CaptureClock::Wall).map_err(failed)?;
-        *begun = Some(output.clone());
-        Ok(output)
-    }
-}
-
-/// Returns the configured path, with the process number in place of `%p`.
-fn capture_path(path: &Path) -> PathBuf {
-    path.to_string_lossy().replace("%p", &std::process::id().to_string()).into()
 }
 
 /// Returns the runtime configuration of a device.

@@ -12,7 +12,6 @@ mod greeting;
 mod hooks;
 mod instance;
 mod limits;
-mod log;
 mod manager;
 mod meeting;
 mod numbers;
@@ -22,14 +21,14 @@ mod port;
 mod ports;
 mod settings;
 mod source;
-pub mod statistics;
 mod statistics_socket;
 mod ways;
 mod wire;
 mod work;
 
-pub use edge::devices;
+pub use edge::{devices, devices_capturing};
 #[doc(hidden)]
 pub use greeting::fuzz_greeting;
 pub use runtime::send_before_end;
-pub use settings::{DeviceKind, DeviceSettings, IwarpSettings, LogLevel, Settings};
+pub use settings::{DeviceKind, DeviceSettings, IwarpSettings, Settings};
+pub use verbs::{LogLevel, statistics};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use link::FaultShares;
 use links::LinkSpec;
-use verbs::{Error, Strictness};
+use verbs::{Error, LogLevel, Strictness};
 
 /// Settings of the devices of a process. [`Settings::default`] returns the settings that an empty
 /// environment stands for.
@@ -86,22 +86,6 @@ pub struct DeviceSettings {
     pub links: Vec<LinkSpec>,
 }
 
-/// Level of the log.
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub enum LogLevel {
-    /// Log nothing.
-    Off,
-    /// Log failures.
-    Error,
-    /// Also log warnings.
-    #[default]
-    Warn,
-    /// Also log the start and the end of devices and connections.
-    Info,
-    /// Also log why the library rejects calls and requests.
-    Debug,
-}
-
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -144,12 +128,8 @@ impl Settings {
         let kinds = || std::iter::once(self.kind).chain(self.others.iter().map(|one| one.kind));
         let has_iwarp = kinds().any(|kind| kind == DeviceKind::Iwarp);
         if has_iwarp && self.faults.is_any() {
-            let what = "an iWARP device has no links into which faults could be injected; use tc";
+            let what = "an iWARP device has no links into which faults could be injected; use `tc qdisc add dev DEV root netem`";
             return Err(wrong(FAULTS, what));
-        }
-        if self.pcap.is_some() && kinds().all(|kind| kind == DeviceKind::Iwarp) {
-            let what = "an iWARP device writes no capture; use tcpdump on its TCP port";
-            return Err(wrong(PCAP, what));
         }
         let IwarpSettings { crc, markers } = self.iwarp;
         for (variable, is_on) in [(IWARP_CRC, crc), (IWARP_MARKERS, markers)] {
@@ -184,7 +164,7 @@ impl Settings {
             settings.faults = faults.parse().map_err(|error| wrong(FAULTS, error))?;
         }
         if let Some(log) = value_of(LOG) {
-            settings.log = LogLevel::parse(&log)?;
+            settings.log = read_level(&log)?;
         }
         if let Some(base) = value_of(SLOT_BASE) {
             let port: u16 = base.parse().map_err(|error| wrong(SLOT_BASE, error))?;
@@ -200,23 +180,18 @@ impl Settings {
     }
 }
 
-impl LogLevel {
-    /// Parses the name of a level.
-    ///
-    /// # Errors
-    /// Returns [`Error::Invalid`] with the valid names if `text` is not one of them.
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        match text.trim().to_ascii_lowercase().as_str() {
-            "off" => Ok(Self::Off),
-            "error" => Ok(Self::Error),
-            "warn" => Ok(Self::Warn),
-            "info" => Ok(Self::Info),
-            "debug" => Ok(Self::Debug),
-            other => Err(wrong(
-                LOG,
-                format!("{other:?} is not a log level; use off, error, warn, info or debug"),
-            )),
-        }
+/// Parses the name of a log level.
+fn read_level(text: &str) -> Result<LogLevel, Error> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "off" => Ok(LogLevel::Off),
+        "error" => Ok(LogLevel::Error),
+        "warn" => Ok(LogLevel::Warn),
+        "info" => Ok(LogLevel::Info),
+        "debug" => Ok(LogLevel::Debug),
+        other => Err(wrong(
+            LOG,
+            format!("{other:?} is not a log level; use off, error, warn, info or debug"),
+        )),
     }
 }
 
@@ -446,8 +421,7 @@ mod tests {
 
     #[test]
     fn settings_that_an_iwarp_device_lacks_are_refused() {
-        for (variable, value) in [(FAULTS, "loss=0.1"), (PCAP, "/tmp/x"), (LINKS, "udp:127.0.0.1")]
-        {
+        for (variable, value) in [(FAULTS, "loss=0.1"), (LINKS, "udp:127.0.0.1")] {
             let Err(Error::Invalid(what)) = read(&[(DEVICE, "iwarp"), (variable, value)]) else {
                 panic!("{variable}={value} was accepted");
             };

@@ -8,15 +8,19 @@ use std::sync::Arc;
 use delivery::Instant;
 use iwarp::{Config, Counters, EndCause, Event, Gather, Part, SetupFault, Stream};
 use link::tcp::{StreamPart, StreamWriter, TcpStream};
+use link::{CapturedConnection, Direction};
 use mem::MemoryAccess;
 use nix::errno::Errno;
 use rdma_cm::{Caller, Over};
 use runtime::{Descriptors, Readiness};
+use verbs::statistics::{QueuePairReport, StreamReport};
 use verbs::{Ending, QueuePair};
 use work::{Completion, CompletionQueue, Owner, Push};
 
+use crate::capture::{Ends, StreamCapture};
 use crate::ends::reply_of;
 use crate::half_open::HalfOpen;
+use crate::journal::Journal;
 use crate::leaving::Leaving;
 use crate::memory::{MemoryOwner, TurnMemory};
 use crate::source::QueuePairSource;
@@ -28,13 +32,18 @@ pub(crate) struct Tools {
     buffer: Box<[u8]>,
     gather: Gather,
     writer: StreamWriter,
+    pub(crate) journal: Journal,
+    /// `None` if nothing is captured.
+    capture: Option<StreamCapture>,
     /// Completion queues that were armed and have got a completion.
     pub(crate) fired: Vec<Arc<CompletionQueue>>,
 }
 
 impl Tools {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(journal: Journal, capture: Option<StreamCapture>) -> Self {
         Self {
+            journal,
+            capture,
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             gather: Gather::new(),
             writer: StreamWriter::new(),
@@ -61,6 +70,10 @@ pub(crate) struct Entry {
     has_waiting_sends: bool,
     /// Whether the caller knows that the connection is established.
     is_established: bool,
+    /// The address of the peer.
+    peer: SocketAddr,
+    /// The connection in the capture; `None` if it has no bytes there yet.
+    captured: Option<CapturedConnection>,
     /// Number of the listening port that accepted the connection. `None` for an initiator.
     port: Option<usize>,
     /// Counts the connection among those of its port whose peers have not sent a request yet.
@@ -121,6 +134,10 @@ pub(crate) struct Found {
     pub(crate) more: bool,
     /// Whether a caller was notified.
     pub(crate) has_news: bool,
+    /// Whether the stream carries messages from now on.
+    pub(crate) established: bool,
+    /// Whether the stream has ended because the peer broke a rule.
+    pub(crate) broke_rule: bool,
     /// A request of the peer that waits for an answer.
     pub(crate) request: Option<Asked>,
     /// The stream has ended and its socket can be closed.
@@ -147,7 +164,8 @@ impl Entry {
         source: Arc<QueuePairSource>,
         caller: Arc<dyn Caller>,
     ) -> Self {
-        let mut entry = Self::new(owner, None, Phase::Pausing { until: Instant(0) }, None);
+        let phase = Phase::Pausing { until: Instant(0) };
+        let mut entry = Self::new(owner, None, asking.to, phase, None);
         (entry.source, entry.caller) = (Some(source), Some(caller));
         entry.asking = Some(asking);
         entry
@@ -156,18 +174,24 @@ impl Entry {
     /// Creates the entry of a responder.
     pub(crate) fn accepted(
         owner: Owner,
-        socket: TcpStream,
+        (socket, peer): (TcpStream, SocketAddr),
         config: Config,
         now: Instant,
         port: usize,
         half_open: HalfOpen,
     ) -> Self {
         let phase = Phase::Open(Box::new(Stream::respond(config, now)));
-        let entry = Self::new(owner, Some(socket), phase, Some(port));
+        let entry = Self::new(owner, Some(socket), peer, phase, Some(port));
         Self { half_open: Some(half_open), ..entry }
     }
 
-    fn new(owner: Owner, socket: Option<TcpStream>, phase: Phase, port: Option<usize>) -> Self {
+    fn new(
+        owner: Owner,
+        socket: Option<TcpStream>,
+        peer: SocketAddr,
+        phase: Phase,
+        port: Option<usize>,
+    ) -> Self {
         Self {
             owner,
             socket,
@@ -179,6 +203,8 @@ impl Entry {
             is_writable: true,
             has_waiting_sends: false,
             is_established: false,
+            peer,
+            captured: None,
             port,
             half_open: None,
             asking: None,
@@ -219,9 +245,9 @@ impl Entry {
         self.socket.as_ref()?.local_address().ok()
     }
 
-    /// Returns the address of the peer, while TCP is connected.
-    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
-        self.socket.as_ref()?.peer_address().ok()
+    /// Returns the address of the peer.
+    pub(crate) const fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     /// Watches the socket, for room as well if there are bytes to write.
@@ -237,6 +263,32 @@ impl Entry {
             Phase::Parting { .. } => self.parted,
             Phase::Pausing { .. } | Phase::Connecting { .. } => Counters::default(),
         }
+    }
+
+    /// Returns the statistics of the queue pair, or `None` if the stream has none or has ended.
+    pub(crate) fn report(&self) -> Option<QueuePairReport> {
+        let (Phase::Open(stream), Some(source)) = (&self.phase, &self.source) else { return None };
+        let (counters, terms) = (stream.counters(), stream.terms());
+        let stream = self.local_address().filter(|_| self.is_established);
+        let stream = stream.map(|local| StreamReport {
+            local,
+            peer: self.peer,
+            is_initiator: self.port.is_none(),
+            revision: terms.revision.number(),
+            has_crc: terms.crc,
+            sends_markers: terms.sends_markers,
+            receives_markers: terms.receives_markers,
+            takes_long_fpdus: terms.long_fpdus,
+        });
+        Some(QueuePairReport {
+            is_connected: self.is_established,
+            bytes_sent: counters.bytes_sent,
+            bytes_received: counters.bytes_received,
+            frames_sent: counters.fpdus_sent,
+            frames_received: counters.fpdus_received,
+            stream,
+            ..QueuePairReport::of(source.queue_pair())
+        })
     }
 
     /// Returns the time at which the stream wants its next turn.
@@ -368,10 +420,10 @@ impl Entry {
             self.abort(now, access, tools, &mut found);
         }
         if matches!(self.phase, Phase::Pausing { until } if until <= now) {
-            self.connect(now, &mut found);
+            self.connect(now, &tools.journal, &mut found);
         }
         if matches!(self.phase, Phase::Connecting { .. }) {
-            self.speak(now, &mut found);
+            self.speak(now, &tools.journal, &mut found);
         }
         match self.phase {
             Phase::Pausing { .. } | Phase::Connecting { .. } => return found,
@@ -409,7 +461,7 @@ impl Entry {
             source.queue_pair().on_drained();
         }
         if stream.may_close() {
-            self.part(now, &mut found);
+            self.part(now, tools, &mut found);
         }
         found
     }
@@ -432,13 +484,16 @@ impl Entry {
             self.abort(now, access, tools, found);
         }
         if is_late && matches!(&self.phase, Phase::Open(stream) if !stream.may_close()) {
-            self.part(now, found);
+            self.part(now, tools, found);
         }
     }
 
     /// Ends this side of the connection after the last byte of the stream.
-    fn part(&mut self, now: Instant, found: &mut Found) {
+    fn part(&mut self, now: Instant, tools: &mut Tools, found: &mut Found) {
         self.parted = self.counters();
+        if let Some(capture) = &mut tools.capture {
+            capture.ended(&mut self.captured, Direction::Outbound);
+        }
         // This fails if the connection has ended already; the next reading then finds the end.
         let _ended = self.socket.as_ref().map(TcpStream::end_sending);
         self.phase = Phase::Parting { until: now.after_ns(PARTING_NS) };
@@ -462,7 +517,7 @@ impl Entry {
     }
 
     /// Starts to connect.
-    fn connect(&mut self, now: Instant, found: &mut Found) {
+    fn connect(&mut self, now: Instant, journal: &Journal, found: &mut Found) {
         let Some(asking) = &self.asking else { return };
         found.worked = true;
         match TcpStream::connect(Some(asking.from), asking.to) {
@@ -471,17 +526,17 @@ impl Entry {
                 self.phase = Phase::Connecting { until: now.after_ns(CONNECT_NS) };
                 (self.watches_room, self.is_writable, found.connects) = (true, true, true);
             }
-            Err(error) => self.fail_to_connect(now, &error, found),
+            Err(error) => self.fail_to_connect(now, journal, &error, found),
         }
     }
 
     /// Begins to speak if the socket is connected now.
-    fn speak(&mut self, now: Instant, found: &mut Found) {
+    fn speak(&mut self, now: Instant, journal: &Journal, found: &mut Found) {
         if let Phase::Connecting { until } = self.phase
             && until <= now
         {
             let error = io::Error::from_raw_os_error(Errno::ETIMEDOUT as i32);
-            return self.fail_to_connect(now, &error, found);
+            return self.fail_to_connect(now, journal, &error, found);
         }
         if !std::mem::take(&mut self.is_writable) {
             return;
@@ -492,7 +547,7 @@ impl Entry {
             Ok(Some(error)) | Err(error) => Some(error),
         };
         if let Some(error) = ended {
-            return self.fail_to_connect(now, &error, found);
+            return self.fail_to_connect(now, journal, &error, found);
         }
         if socket.peer_address().is_err() {
             // TCP has not connected yet; the socket is watched for it.
@@ -506,17 +561,24 @@ impl Entry {
             }
             Err(_too_long) => {
                 let error = io::Error::from_raw_os_error(Errno::EINVAL as i32);
-                self.fail_to_connect(now, &error, found);
+                self.fail_to_connect(now, journal, &error, found);
             }
         }
     }
 
     /// Ends an attempt to connect with an error, which its caller gets.
-    pub(crate) fn fail_to_connect(&mut self, now: Instant, error: &io::Error, found: &mut Found) {
+    pub(crate) fn fail_to_connect(
+        &mut self,
+        now: Instant,
+        journal: &Journal,
+        error: &io::Error,
+        found: &mut Found,
+    ) {
         (found.worked, found.more) = (true, true);
         if error.kind() == io::ErrorKind::ConnectionRefused && self.tries_again(now, found) {
             return;
         }
+        journal.not_connected(self.peer, error);
         let status = -error.raw_os_error().unwrap_or(Errno::EIO as i32);
         let over = match error.kind() {
             io::ErrorKind::ConnectionRefused => Over::Refused { status, private_data: Vec::new() },
@@ -537,7 +599,7 @@ impl Entry {
         let Some(asking) = asking else { return false };
         asking.tries += 1;
         self.phase = Phase::Pausing { until: now.after_ns(AGAIN_NS) };
-        found.paused = self.socket.take();
+        (found.paused, self.captured) = (self.socket.take(), None);
         true
     }
 
@@ -546,10 +608,24 @@ impl Entry {
         let mut memory = memory_of(self.owner, self.source.as_deref(), access);
         let mut left = TURN_BYTES;
         while left > 0 {
-            match read_once(socket, stream, &mut memory, &mut tools.buffer) {
+            let read = match &mut tools.capture {
+                None => read_once(socket, stream, &mut memory, &mut tools.buffer),
+                Some(capture) => socket.read(&mut tools.buffer).inspect(|read| {
+                    let count = read.unwrap_or(0);
+                    if let Some(bytes) = tools.buffer.get(..count).filter(|_| count > 0) {
+                        let ends = ends_of(socket, self.peer, self.port);
+                        capture.received(&mut self.captured, ends, bytes);
+                        stream.handle_received(bytes, &mut memory);
+                    }
+                }),
+            };
+            match read {
                 Ok(None) => return,
                 Ok(Some(0)) => {
                     found.worked = true;
+                    if let Some(capture) = &mut tools.capture {
+                        capture.ended(&mut self.captured, Direction::Inbound);
+                    }
                     return stream.handle_end();
                 }
                 Ok(Some(count)) => {
@@ -558,6 +634,9 @@ impl Entry {
                 }
                 Err(_) => {
                     found.worked = true;
+                    if let Some(capture) = &mut tools.capture {
+                        capture.reset(&mut self.captured);
+                    }
                     return stream.handle_reset();
                 }
             }
@@ -586,7 +665,7 @@ impl Entry {
     ) {
         let (Phase::Open(stream), Some(socket)) = (&mut self.phase, &self.socket) else { return };
         let mut memory = memory_of(self.owner, self.source.as_deref(), access);
-        let Tools { gather, writer, .. } = tools;
+        let Tools { gather, writer, capture, .. } = tools;
         let mut left = TURN_BYTES;
         while left > 0 {
             stream.poll_transmit(&mut memory, gather);
@@ -594,18 +673,26 @@ impl Entry {
                 return;
             }
             let bytes = gather.bytes();
-            let parts = gather.parts().iter().map_while(|part| match part {
+            let part_of = |part: &Part| match part {
                 Part::Bytes(range) => bytes.get(range.clone()).map(StreamPart::Own),
                 Part::Memory { piece, access } => {
                     memory.slice(*piece, *access).map(StreamPart::Registered)
                 }
-            });
+            };
+            let parts = || gather.parts().iter().map_while(part_of);
             let total = gather.total();
-            let Ok(written) = writer.write(socket, parts) else {
+            let Ok(written) = writer.write(socket, parts()) else {
                 found.worked = true;
+                if let Some(capture) = capture {
+                    capture.reset(&mut self.captured);
+                }
                 return stream.handle_reset();
             };
             let written = written.unwrap_or(0);
+            if let Some(capture) = capture.as_mut().filter(|_| written > 0) {
+                let ends = ends_of(socket, self.peer, self.port);
+                capture.sent(&mut self.captured, ends, parts(), written);
+            }
             stream.handle_written(now, written, gather);
             if written > 0 {
                 found.worked = true;
@@ -677,12 +764,20 @@ impl Entry {
                     self.half_open = None;
                     found.request = Some(Asked { private_data, ird, ord });
                 }
-                Event::Established { private_data } => self.establish(private_data, found),
+                Event::Established { private_data } => {
+                    tools.journal.established(self.peer, &stream.terms());
+                    found.established = true;
+                    self.establish(private_data, found);
+                }
                 Event::Rejected { private_data } => {
                     let status = -(Errno::ECONNRESET as i32);
                     self.notify_of_end(Over::Refused { status, private_data }, found);
                 }
-                Event::Ended { cause } => self.end(now, cause, found),
+                Event::Ended { cause } => {
+                    tools.journal.ended(self.peer, &cause, stream.blamed());
+                    found.broke_rule = cause.rule().is_some();
+                    self.end(now, cause, found);
+                }
             }
         }
     }
@@ -784,6 +879,11 @@ fn read_once(
         stream.handle_received(rest, memory);
     }
     Ok(Some(count))
+}
+
+/// Returns the ends of a stream.
+fn ends_of(socket: &TcpStream, peer: SocketAddr, port: Option<usize>) -> Ends {
+    Ends { local: socket.local_address().ok(), peer, is_initiator: port.is_none() }
 }
 
 /// Returns the memory that the stream with this owner reaches.

@@ -11,11 +11,15 @@ use runtime::{Hooks, MachineId, Runtime, RuntimeConfig};
 use verbs::{Error, QueuePair, Registry};
 use work::{CompletionQueue, SharedReceives};
 
+use crate::capture::StreamCapture;
+use crate::entry::Tools;
 use crate::failure::{failed, forked};
 use crate::inside::Inside;
+use crate::journal::Journal;
 use crate::limits::{DOMAINS_MAX, QUEUE_PAIRS_MAX, stream_config};
 use crate::settings::Settings;
 use crate::source::{QueuePairSource, RungStreams};
+use crate::statistics::Statistics;
 use crate::streams::{DroppedExchanges, Streams};
 
 /// A started device.
@@ -71,7 +75,13 @@ impl Instance {
         let runtime = Runtime::start(config, Vec::new(), Box::new(hooks)).map_err(failed)?;
         let rung = Arc::default();
         let dropped = Arc::default();
-        let streams = Streams::new(&rung, &dropped, stream_config(settings));
+        let statistics = Statistics::listen(&settings.name, registry);
+        let journal = Journal::open(settings)?;
+        let capture = settings.capture.open()?;
+        let capture = capture.map(|output| StreamCapture::new(&output, &settings.name));
+        let tools = Tools::new(journal, capture);
+        let config = stream_config(settings);
+        let streams = Streams::new(&rung, &dropped, config, tools, statistics);
         let machine = runtime.attach_machine(Box::new(streams)).map_err(failed)?;
         let next = RandomState::new().hash_one(0) as u32;
         let instance = Arc::new(Self {

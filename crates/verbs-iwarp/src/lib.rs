@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod busy;
+mod capture;
 mod device;
 mod ends;
 mod entry;
@@ -14,11 +15,13 @@ mod failure;
 mod half_open;
 mod inside;
 mod instance;
+mod journal;
 mod leaving;
 mod limits;
 mod memory;
 mod settings;
 mod source;
+mod statistics;
 mod streams;
 mod wire;
 mod work;

@@ -1,6 +1,8 @@
 //! Settings of a device.
 
-use verbs::Strictness;
+use std::path::PathBuf;
+
+use verbs::{LogLevel, SharedCapture, Strictness};
 
 /// Settings of an iWARP device.
 #[derive(Clone, Debug)]
@@ -14,12 +16,25 @@ pub struct Settings {
     /// Whether to ask peers for markers (RFC 5044 section 4.3) in what they send. Linux siw
     /// refuses a peer that asks, and only tests do.
     pub markers: bool,
+    /// Level of the log on standard error.
+    pub log: LogLevel,
+    /// File to which the device appends events of all levels; `None` for no such file.
+    pub trace: Option<PathBuf>,
+    /// File to which the device writes the bytes of all connections.
+    pub capture: SharedCapture,
 }
 
 impl Settings {
     /// Returns the settings of a device with this name that asks its peers for nothing.
     pub fn new(name: &str) -> Self {
-        let strictness = Strictness::Lenient;
-        Self { name: name.into(), strictness, crc: false, markers: false }
+        Self {
+            name: name.into(),
+            strictness: Strictness::Lenient,
+            crc: false,
+            markers: false,
+            log: LogLevel::default(),
+            trace: None,
+            capture: SharedCapture::default(),
+        }
     }
 }

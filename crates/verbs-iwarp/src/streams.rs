@@ -21,6 +21,7 @@ use crate::entry::{Asked, Asking, Entry, Found, Tools, segment_bytes};
 use crate::half_open::HalfOpenCount;
 use crate::inside::Inside;
 use crate::source::{QueuePairSource, RungStreams};
+use crate::statistics::{Statistics, Totals};
 
 /// The device of the streams.
 pub(crate) trait Home: Send + Sync {
@@ -53,8 +54,12 @@ pub(crate) struct Streams {
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
     tools: Tools,
     config: Config,
-    /// What the streams that have ended had done.
-    ended: Counters,
+    /// What the streams that have ended had done, and how many streams there were.
+    ended: Totals,
+    /// The statistics socket; `None` if no name was free for it.
+    statistics: Option<Statistics>,
+    /// Whether a process waits for the statistics.
+    is_asked: bool,
     dropped: Arc<DroppedExchanges>,
     /// Whether callers were notified since the last turn.
     has_news: bool,
@@ -101,6 +106,8 @@ impl Streams {
         rung: &Arc<RungStreams>,
         dropped: &Arc<DroppedExchanges>,
         config: Config,
+        tools: Tools,
+        statistics: Option<Statistics>,
     ) -> Self {
         Self {
             home: None,
@@ -115,9 +122,11 @@ impl Streams {
             active: Vec::new(),
             busy: BusyStreams::default(),
             timers: BinaryHeap::new(),
-            tools: Tools::new(),
+            tools,
             config,
-            ended: Counters::default(),
+            ended: Totals::default(),
+            statistics,
+            is_asked: false,
             dropped: Arc::clone(dropped),
             has_news: false,
             is_process_ending: false,
@@ -212,7 +221,20 @@ impl Streams {
     /// Returns what all streams have done so far.
     pub(crate) fn counters(&self) -> Counters {
         let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
-        entries.fold(self.ended, |sum, entry| sum_of(sum, entry.counters()))
+        entries.fold(self.ended.counters, |sum, entry| sum_of(sum, entry.counters()))
+    }
+
+    /// Answers the processes that ask for the statistics.
+    #[cold]
+    fn answer_statistics(&self) {
+        let Some(statistics) = &self.statistics else { return };
+        let entries = || self.slots.iter().filter_map(|slot| slot.entry.as_ref());
+        let totals = Totals { counters: self.counters(), ..self.ended };
+        statistics.answer(&totals, entries().count(), || {
+            let mut reports: Vec<_> = entries().filter_map(Entry::report).collect();
+            reports.sort_unstable_by_key(|report| report.number);
+            reports
+        });
     }
 
     /// Listens at a port. Returns the number of the port.
@@ -287,10 +309,11 @@ impl Streams {
             let Some(Some(listened)) = self.ports.get(index) else { return };
             let Some(half_open) = listened.half_open.begin() else { return self.pause(index) };
             // After an error, such as the lack of a descriptor, the connection waits on.
-            let Ok(Some((socket, _peer))) = listened.port.accept() else { return };
+            let Ok(Some((socket, peer))) = listened.port.accept() else { return };
             let config = Config { mss: segment_bytes(&socket), ..self.config };
             let owner = self.next_owner();
-            let entry = Entry::accepted(owner, socket, config, now, index, half_open);
+            let entry = Entry::accepted(owner, (socket, peer), config, now, index, half_open);
+            self.ended.accepted += 1;
             // Without room in the set of descriptors, the connection is dropped.
             let _dropped = self.insert(entry);
         }
@@ -327,10 +350,15 @@ impl Streams {
         slot.is_active = false;
         let Some(entry) = &mut slot.entry else { return Found::default() };
         let mut found = entry.turn(now, access, &mut self.tools);
+        self.ended.established += u64::from(found.established);
+        self.ended.broken_rules += u64::from(found.broke_rule);
         if let Some(asked) = &found.request {
             let (owner, port, local, peer) =
-                (entry.owner(), entry.port(), entry.local_address(), entry.peer_address());
-            let caller = self.on_request(owner, port, local.zip(peer), asked);
+                (entry.owner(), entry.port(), entry.local_address(), entry.peer());
+            let caller = self.on_request(owner, port, local.map(|local| (local, peer)), asked);
+            if caller.is_none() {
+                self.tools.journal.no_listener(peer);
+            }
             if let Some(entry) = self.entry(owner.bits()) {
                 match caller {
                     Some(caller) => entry.set_caller(caller),
@@ -348,7 +376,7 @@ impl Streams {
             if found.connects
                 && let Err(error) = entry.watch(descriptors, index.into())
             {
-                entry.fail_to_connect(now, &error, &mut found);
+                entry.fail_to_connect(now, &self.tools.journal, &error, &mut found);
             }
         }
         let awaits_answers = entry.awaits_answers();
@@ -357,7 +385,8 @@ impl Streams {
             if let (Some(descriptors), Some(socket)) = (&self.descriptors, entry.socket()) {
                 descriptors.unwatch(socket.as_fd());
             }
-            self.ended = sum_of(self.ended, entry.counters());
+            self.ended.counters = sum_of(self.ended.counters, entry.counters());
+            self.ended.ended += 1;
             slot.entry = None;
             self.free.push(index);
             return found;
@@ -407,6 +436,11 @@ impl Streams {
 
 impl Machine for Streams {
     fn attached(&mut self, descriptors: Descriptors) {
+        if let Some(statistics) = &self.statistics {
+            // If this fails, the device works, but answers no requests for statistics.
+            let (fd, ready) = (statistics.descriptor(), Readiness::READABLE);
+            let _unwatched = descriptors.watch(fd, STATISTICS_KEY, ready);
+        }
         self.descriptors = Some(descriptors);
     }
 
@@ -422,6 +456,9 @@ impl Machine for Streams {
             }
         }
         self.rung_now = rung;
+        if std::mem::take(&mut self.is_asked) {
+            self.answer_statistics();
+        }
         while let Some(port) = self.ready_ports.pop() {
             self.accept_connections(now, port);
         }
@@ -466,6 +503,10 @@ impl Machine for Streams {
     }
 
     fn on_descriptor(&mut self, key: u64, ready: Readiness) {
+        if key == STATISTICS_KEY {
+            self.is_asked = true;
+            return;
+        }
         if key & PORT_KEYS != 0 {
             self.ready_ports.push((key & !PORT_KEYS) as usize);
             return;
@@ -517,6 +558,9 @@ fn sum_of(one: Counters, other: Counters) -> Counters {
 
 /// Keys of ports among the keys of the machine. Streams have the keys below.
 const PORT_KEYS: u64 = 1 << 31;
+
+/// Key of the statistics socket. No device has as many ports.
+const STATISTICS_KEY: u64 = u32::MAX as u64;
 
 /// Connections that the kernel keeps while the machine is busy.
 const BACKLOG: u32 = 1024;

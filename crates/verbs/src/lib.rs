@@ -13,11 +13,13 @@ mod acknowledged;
 mod address_handle;
 mod async_event;
 mod attributes;
+mod capture;
 mod completion_channel;
 mod completion_queue;
 mod device;
 mod error;
 mod event_queue;
+mod log;
 mod memory_region;
 mod memory_window;
 mod protection_domain;
@@ -27,6 +29,7 @@ mod registration;
 mod registry;
 mod services;
 mod shared_receive_queue;
+pub mod statistics;
 pub mod sysfs;
 mod transport;
 mod uses;
@@ -41,12 +44,14 @@ pub use attributes::{
     PortCounters, PortState, QueuePairAttributes, QueuePairLimits, QueuePairState, Strictness,
     Vendor,
 };
+pub use capture::SharedCapture;
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use device::{Context, Device};
 pub use error::Error;
 pub use event_queue::EventQueue;
 pub use link::start_thread;
+pub use log::{Log, LogLevel};
 pub use memory_region::{MemoryRegion, Reregistration, first_address};
 pub use memory_window::{MemoryWindow, WindowBinding, WindowType, next_key};
 pub use protection_domain::ProtectionDomain;

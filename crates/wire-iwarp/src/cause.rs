@@ -139,6 +139,41 @@ causes! {
 }
 
 impl Cause {
+    /// Returns the section of the RFC whose rule a peer has broken that causes this error. For
+    /// errors that no rule explains, it is the section that lists them.
+    pub const fn rule(self) -> &'static str {
+        match self {
+            Self::ProtectionStag
+            | Self::ProtectionBounds
+            | Self::ProtectionAccess
+            | Self::ProtectionStream
+            | Self::ProtectionWrap
+            | Self::ProtectionUnspecified => "RFC 5040 section 7.2",
+            Self::ProtectionInvalidate | Self::OperationInvalidate => "RFC 5040 section 5.1",
+            Self::OperationVersion | Self::OperationOpcode => "RFC 5040 section 4.1",
+            Self::RdmapCatastrophic
+            | Self::OperationStream
+            | Self::OperationGlobal
+            | Self::OperationUnspecified => "RFC 5040 section 4.8",
+            Self::TaggedStag
+            | Self::TaggedBounds
+            | Self::TaggedStream
+            | Self::TaggedWrap
+            | Self::UntaggedQueueNumber => "RFC 5041 section 7.1",
+            Self::TaggedVersion | Self::UntaggedVersion => "RFC 5041 section 4.1",
+            Self::UntaggedNoBuffer
+            | Self::UntaggedMsn
+            | Self::UntaggedMo
+            | Self::UntaggedTooLong => "RFC 5041 section 5.2",
+            Self::DdpCatastrophic => "RFC 5041 section 7.2",
+            Self::MpaCrc => "RFC 5044 section 4.4",
+            Self::MpaMarkerAndLength => "RFC 5044 section 4.3",
+            Self::MpaInvalidSetup => "RFC 5044 section 7.1.1",
+            Self::MpaClosed | Self::MpaCatastrophic => "RFC 5044 section 8",
+            Self::MpaInsufficientIrd | Self::MpaNoMatchingRtr => "RFC 6581 section 9",
+        }
+    }
+
     /// Returns the layer that finds this error.
     pub const fn layer(self) -> Layer {
         match self.error_code().layer {
@@ -183,6 +218,12 @@ mod tests {
             assert!(code.has_known_type());
             assert_eq!(code.layer, cause.layer().number());
             assert!(codes.insert(code) && texts.insert(cause.text()));
+            let rfcs: &[&str] = match cause.layer() {
+                Layer::Rdmap => &["RFC 5040 section "],
+                Layer::Ddp => &["RFC 5041 section "],
+                Layer::Mpa => &["RFC 5044 section ", "RFC 6581 section "],
+            };
+            assert!(rfcs.iter().any(|rfc| cause.rule().starts_with(rfc)), "{cause:?}");
         }
     }
 

@@ -293,6 +293,16 @@ pub enum SetupError {
 }
 
 impl SetupError {
+    /// Returns the section of the RFC whose rule the frame breaks.
+    pub const fn rule(self) -> &'static str {
+        match self {
+            Self::Key { .. } | Self::Revision(_) | Self::PrivateDataLength(_) => {
+                "RFC 5044 section 7.1.1"
+            }
+            Self::EnhancedTruncated(_) => "RFC 6581 section 6",
+        }
+    }
+
     /// Returns what a Terminate that answers this error says.
     pub const fn cause(self) -> Cause {
         Cause::MpaInvalidSetup

@@ -101,7 +101,9 @@ fn a_terminate_in_the_middle_of_a_message_flushes_everything() {
         let mut subject = busy();
         subject.give(&fpdu(&write(false, OPEN, 0x1000), &[], false));
         if is_cut {
-            terminate.iter().for_each(|byte| subject.give(&[*byte]));
+            for byte in &terminate {
+                subject.give(&[*byte]);
+            }
         } else {
             subject.give(&terminate);
         }

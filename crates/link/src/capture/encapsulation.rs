@@ -69,7 +69,7 @@ impl Envelope {
                 let Some(total) = udp_len.checked_add(20) else { return false };
                 put_ethernet(out, from.ip(), to.ip(), ETHERTYPE_IPV4);
                 // The UDP checksum stays zero, which means "none".
-                out.extend_from_slice(&ipv4_header(source, destination, total, ecn));
+                out.extend_from_slice(&ipv4_header(source, destination, PROTOCOL_UDP, total, ecn));
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let checksum = udp6_checksum(source, destination, &udp, frame);
@@ -131,7 +131,7 @@ fn ends(from: Option<SocketAddr>, to: Option<SocketAddr>) -> (SocketAddr, Socket
 
 /// Appends an Ethernet header with locally administered addresses. Each address ends with the last
 /// four bytes of the IP address, so that different hosts have different Ethernet addresses.
-fn put_ethernet(out: &mut Vec<u8>, from: IpAddr, to: IpAddr, ethertype: u16) {
+pub(super) fn put_ethernet(out: &mut Vec<u8>, from: IpAddr, to: IpAddr, ethertype: u16) {
     for ip in [to, from] {
         let end = match ip {
             IpAddr::V4(v4) => v4.octets(),
@@ -146,14 +146,20 @@ fn put_ethernet(out: &mut Vec<u8>, from: IpAddr, to: IpAddr, ethertype: u16) {
     out.extend_from_slice(&ethertype.to_be_bytes());
 }
 
-fn ipv4_header(from: Ipv4Addr, to: Ipv4Addr, total: u16, ecn: u8) -> [u8; 20] {
+pub(super) fn ipv4_header(
+    from: Ipv4Addr,
+    to: Ipv4Addr,
+    protocol: u8,
+    total: u16,
+    ecn: u8,
+) -> [u8; 20] {
     let mut header = [0; 20];
     header[0] = 0x45;
     header[1] = ecn;
     header[2..4].copy_from_slice(&total.to_be_bytes());
     header[6] = DONT_FRAGMENT;
     header[8] = HOP_LIMIT;
-    header[9] = PROTOCOL_UDP;
+    header[9] = protocol;
     header[12..16].copy_from_slice(&from.octets());
     header[16..20].copy_from_slice(&to.octets());
     let checksum = fold(sum(&header));
@@ -177,14 +183,14 @@ fn udp6_checksum(from: Ipv6Addr, to: Ipv6Addr, udp: &[u8], frame: &[u8]) -> [u8;
 }
 
 /// Adds big-endian 16-bit words. The last word is padded with zero.
-fn sum(bytes: &[u8]) -> u64 {
+pub(super) fn sum(bytes: &[u8]) -> u64 {
     let (pairs, rest) = bytes.as_chunks::<2>();
     let last = rest.first().map_or(0, |&byte| u64::from(byte) << 8);
     pairs.iter().map(|&pair| u64::from(u16::from_be_bytes(pair))).sum::<u64>() + last
 }
 
 /// Returns the one's complement of a one's-complement sum.
-fn fold(mut sum: u64) -> [u8; 2] {
+pub(super) fn fold(mut sum: u64) -> [u8; 2] {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -193,10 +199,10 @@ fn fold(mut sum: u64) -> [u8; 2] {
 
 const UDP_HEADER_BYTES: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
-const HOP_LIMIT: u8 = 64;
+pub(super) const HOP_LIMIT: u8 = 64;
 const DONT_FRAGMENT: u8 = 0x40;
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
+pub(super) const ETHERTYPE_IPV4: u16 = 0x0800;
+pub(super) const ETHERTYPE_IPV6: u16 = 0x86dd;
 
 #[cfg(test)]
 mod tests {

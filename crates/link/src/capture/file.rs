@@ -78,7 +78,7 @@ impl<W: Write> CaptureFile<W> {
     /// # Errors
     /// Returns the error of the system call that failed.
     pub fn add_interface(&mut self, name: &str) -> io::Result<u32> {
-        pcapng::put_interface(&mut self.block, name);
+        pcapng::put_interface(&mut self.block, name, pcapng::EDGE);
         self.write_block()?;
         self.interfaces += 1;
         Ok(self.interfaces - 1)

@@ -93,10 +93,10 @@ impl Queue {
     }
 
     /// Queues an interface block and returns the interface's number. Waits while the queue is full.
-    fn add_interface(&self, name: &str, counts: &Arc<Counts>) -> u32 {
+    fn add_interface(&self, name: &str, description: &str, counts: &Arc<Counts>) -> u32 {
         let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bytes = Vec::new();
-        pcapng::put_interface(&mut bytes, name);
+        pcapng::put_interface(&mut bytes, name, description);
         self.enqueue_last(Block { bytes, counts: Arc::clone(counts) });
         *interfaces += 1;
         *interfaces - 1
@@ -146,8 +146,17 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Adds an interface with this name to the file.
     pub(super) fn new(queue: Arc<Queue>, name: &str) -> Self {
+        Self::described(queue, name, pcapng::EDGE)
+    }
+
+    /// Adds an interface with this name for TCP connections to the file.
+    pub(super) fn of_tcp(queue: Arc<Queue>, name: &str) -> Self {
+        Self::described(queue, name, pcapng::TCP)
+    }
+
+    fn described(queue: Arc<Queue>, name: &str, description: &str) -> Self {
         let counts = Arc::new(Counts::default());
-        let interface = queue.add_interface(name, &counts);
+        let interface = queue.add_interface(name, description, &counts);
         Self { queue, interface, counts, last_ns: 0 }
     }
 
@@ -162,13 +171,20 @@ impl Recorder {
         envelope: &Envelope,
         frame: &[u8],
     ) {
-        self.last_ns = at_ns;
         let mut packet = Vec::with_capacity(frame.len() + HEADERS_BYTES);
-        let mut bytes = Vec::with_capacity(frame.len() + HEADERS_BYTES + BLOCK_BYTES);
-        let is_recorded = envelope.put(&mut packet, frame) && {
-            pcapng::put_packet(&mut bytes, self.interface, at_ns, direction, &packet);
-            self.queue.enqueue(Block { bytes, counts: Arc::clone(&self.counts) })
-        };
+        if envelope.put(&mut packet, frame) {
+            self.record_packet(at_ns, direction, &packet);
+        } else {
+            self.record_missing();
+        }
+    }
+
+    /// Records a packet that has all its headers.
+    pub(super) fn record_packet(&mut self, at_ns: u64, direction: Direction, packet: &[u8]) {
+        self.last_ns = at_ns;
+        let mut bytes = Vec::with_capacity(packet.len() + BLOCK_BYTES);
+        pcapng::put_packet(&mut bytes, self.interface, at_ns, direction, packet);
+        let is_recorded = self.queue.enqueue(Block { bytes, counts: Arc::clone(&self.counts) });
         self.counts.add(1, u64::from(!is_recorded));
     }
 

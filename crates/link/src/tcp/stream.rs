@@ -153,6 +153,21 @@ pub enum StreamPart<'a> {
     Registered(PayloadSlice<'a>),
 }
 
+impl StreamPart<'_> {
+    /// Appends the bytes to `out`, for a capture. If registered memory cannot be read, returns
+    /// false and appends nothing.
+    #[must_use]
+    pub fn append_to(&self, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Own(bytes) => {
+                out.extend_from_slice(bytes);
+                true
+            }
+            Self::Registered(slice) => crate::payload::append(*slice, out),
+        }
+    }
+}
+
 /// Writes parts to streams. Keeps the list of parts for the next call, so that writing allocates
 /// nothing.
 #[derive(Debug, Default)]

@@ -14,19 +14,17 @@ use mem::{MemoryTable, Payload, TableLimits};
 use semantics::StatusTable;
 use verbs::{
     AddressVectorAttributes, AttributeMask, CompletionQueue, Device, DeviceAttributes, Error, Gid,
-    GidEntry, GidKind, Modification, OnDemandPaging, PortAttributes, PortState, Provider,
-    QueuePair, QueuePairAttributes, QueuePairInit, QueuePairLimits, QueuePairState, QueuePairType,
-    ReceiveRequest, Registry, SendFlags, SendOpcode, SendRequest, Services, Strictness, Transport,
-    Vendor, Wire, WorkCompletion,
+    GidEntry, GidKind, Log, LogLevel, Modification, OnDemandPaging, PortAttributes, PortState,
+    Provider, QueuePair, QueuePairAttributes, QueuePairInit, QueuePairLimits, QueuePairState,
+    QueuePairType, ReceiveRequest, Registry, SendFlags, SendOpcode, SendRequest, Services,
+    Strictness, Transport, Vendor, Wire, WorkCompletion,
 };
 use wire_edge::PeerAddr;
 use work::SharedReceives;
 
 use crate::connection_table::{ConnectionTable, Phase, Wanted};
 use crate::greeting::{QueuePairPlace, SERVICE};
-use crate::log::Log;
 use crate::meeting::Expected;
-use crate::settings::{LogLevel, Settings};
 use crate::source::QueuePairSource;
 
 /// Index of the host whose queue pair has the smaller number.
@@ -219,7 +217,7 @@ impl Host {
             Engine::new(config, [at as u8 + 1; 32], status).expect("a good configuration");
         engine.attach_link(LinkId(0), caps(at)).expect("the first link");
         engine.listen(SERVICE);
-        let log = Log::open(&Settings { log: LogLevel::Off, ..Settings::default() });
+        let log = Log::open(LogLevel::Off, None);
         let registry = Registry::new();
         let table = Arc::new(ConnectionTable::new(&registry, log.expect("there is no trace")));
         let provider = Arc::new(Still {

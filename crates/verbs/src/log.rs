@@ -3,19 +3,34 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use link::shared_files;
-use verbs::Error;
 
-use super::failure::failed;
-use crate::settings::{LogLevel, Settings};
+use crate::error::Error;
+
+/// Level of the log.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum LogLevel {
+    /// Log nothing.
+    Off,
+    /// Log failures.
+    Error,
+    /// Also log warnings.
+    #[default]
+    Warn,
+    /// Also log the start and the end of devices and connections.
+    Info,
+    /// Also log why the library rejects calls and requests, and which rules peers break.
+    Debug,
+}
 
 /// The log. It records events of connections and devices, but not work requests.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub struct Log {
     level: LogLevel,
     /// Trace file, if one is configured. It contains events of all levels. Several processes may
     /// append to the same file.
@@ -23,19 +38,19 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Opens the log with the level and the trace file in `settings`.
-    pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
-        let trace = settings.trace.as_deref().map(shared_files::append_to).transpose();
-        let trace = trace.map_err(|error| match failed(error) {
-            Error::Failed(what) => Error::Invalid(format!("ETHERNOT_TRACE: {what}")),
-            other => other,
-        })?;
-        Ok(Self { level: settings.log, trace: trace.map(Mutex::new) })
+    /// Opens the log with this level, and the trace file if there is one.
+    ///
+    /// # Errors
+    /// Returns [`Error::Invalid`] with the name of the setting, if the file cannot be opened.
+    pub fn open(level: LogLevel, trace: Option<&Path>) -> Result<Self, Error> {
+        let trace = trace.map(shared_files::append_to).transpose();
+        let trace = trace.map_err(|error| Error::Invalid(format!("ETHERNOT_TRACE: {error}")))?;
+        Ok(Self { level, trace: trace.map(Mutex::new) })
     }
 
     /// Logs an event.
     #[inline]
-    pub(crate) fn note(&self, level: LogLevel, what: fmt::Arguments<'_>) {
+    pub fn note(&self, level: LogLevel, what: fmt::Arguments<'_>) {
         if level <= self.level || self.trace.is_some() {
             self.write(level, what);
         }
@@ -71,10 +86,8 @@ mod tests {
     #[test]
     fn a_trace_logs_every_event_with_the_process_id() {
         let path = std::env::temp_dir().join(format!("ethernot-trace-{}", process::id()));
-        let settings =
-            Settings { trace: Some(path.clone()), log: LogLevel::Off, ..Settings::default() };
         for line in ["one", "other"] {
-            let log = Log::open(&settings).expect("there is a folder");
+            let log = Log::open(LogLevel::Off, Some(&path)).expect("there is a folder");
             log.note(LogLevel::Debug, format_args!("{line} happens"));
         }
         let text = std::fs::read_to_string(&path).expect("it is there");
@@ -83,7 +96,7 @@ mod tests {
         let process = process::id();
         assert_eq!(lines, [format!("{process} one happens"), format!("{process} other happens")]);
         std::fs::remove_file(&path).expect("it is there");
-        let trace = Some("/nowhere/trace".into());
-        assert!(matches!(Log::open(&Settings { trace, ..settings }), Err(Error::Invalid(_))));
+        let nowhere = Log::open(LogLevel::Off, Some("/nowhere/trace".as_ref()));
+        assert!(matches!(nowhere, Err(Error::Invalid(_))));
     }
 }

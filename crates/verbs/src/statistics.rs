@@ -5,9 +5,15 @@
 //! if it belongs to the same user or to root.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
+
+use crate::attributes::QueuePairState;
+use crate::completion_queue::CompletionQueue;
+use crate::queue_pair::QueuePair;
+use crate::services::QueuePairType;
 
 /// First part of the socket names.
 pub const SOCKET: &str = "ethernot-stat-";
@@ -70,6 +76,32 @@ pub struct QueuePairReport {
     /// The shortest of the smoothed round-trip times of the connection's links, in nanoseconds.
     /// `None` before the first measurement.
     pub round_trip_ns: Option<u64>,
+    /// The TCP connection of a queue pair of an iWARP device; `None` if it has none, or for another
+    /// device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamReport>,
+}
+
+/// The TCP connection of a queue pair, and what both ends have agreed on.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct StreamReport {
+    /// The address and TCP port of this end.
+    pub local: SocketAddr,
+    /// The address and TCP port of the peer.
+    pub peer: SocketAddr,
+    /// Whether this end has initiated the connection.
+    pub is_initiator: bool,
+    /// The revision of MPA, 0 to 2.
+    pub revision: u8,
+    /// Whether frames (FPDUs) have CRCs.
+    pub has_crc: bool,
+    /// Whether this end sends markers.
+    pub sends_markers: bool,
+    /// Whether this end receives markers.
+    pub receives_markers: bool,
+    /// Whether the peer takes FPDUs that are longer than a TCP segment. Adapters do not, and Linux
+    /// siw says so only as a responder, or with its option `try_gso`.
+    pub takes_long_fpdus: bool,
 }
 
 /// The peer of a queue pair.
@@ -90,4 +122,62 @@ pub struct CompletionQueueReport {
     pub waiting: u32,
     /// Whether a completion was lost because the queue was full.
     pub is_overrun: bool,
+}
+
+impl DeviceReport {
+    /// Returns a report about this process without queue pairs, for the device with this name.
+    pub fn of_this_process(device: &str) -> Self {
+        Self {
+            format: FORMAT.into(),
+            process: std::process::id(),
+            program: program(),
+            user: geteuid().as_raw(),
+            device: device.into(),
+            ..Self::default()
+        }
+    }
+}
+
+impl QueuePairReport {
+    /// Returns a report with the number, the service and the state of a queue pair.
+    pub fn of(queue_pair: &QueuePair) -> Self {
+        let service = match queue_pair.service() {
+            QueuePairType::Reliable => "RC",
+            QueuePairType::Unreliable => "UC",
+            QueuePairType::Datagram => "UD",
+        };
+        let state = match queue_pair.state() {
+            QueuePairState::Reset => "RESET",
+            QueuePairState::Init => "INIT",
+            QueuePairState::ReadyToReceive => "RTR",
+            QueuePairState::ReadyToSend => "RTS",
+            QueuePairState::SendQueueDrained => "SQD",
+            QueuePairState::SendQueueError => "SQE",
+            QueuePairState::Error => "ERR",
+        };
+        Self {
+            number: queue_pair.number(),
+            service: service.into(),
+            state: state.into(),
+            ..Self::default()
+        }
+    }
+}
+
+impl CompletionQueueReport {
+    /// Returns the report about a completion queue.
+    pub fn of(queue: &CompletionQueue) -> Self {
+        Self {
+            entries: queue.entries(),
+            waiting: queue.work().len() as u32,
+            is_overrun: queue.work().is_overrun(),
+        }
+    }
+}
+
+/// Returns the name of this process's program. If the process has set a name for itself, returns
+/// that name.
+fn program() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    name.trim_end().into()
 }
