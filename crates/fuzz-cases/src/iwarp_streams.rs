@@ -19,7 +19,7 @@ mod memory;
 mod pipe;
 
 use delivery::Instant;
-use iwarp::{Config, Gather, RtrKinds, Stream};
+use iwarp::{Config, EndCause, Gather, RtrKinds, SetupFault, Stream};
 use wire_iwarp::Revision;
 
 use end::End;
@@ -127,8 +127,7 @@ impl World {
             }
             11 | 12 => {
                 self.is_honest = false;
-                let has_crc = end.stream.terms().crc;
-                end.pipe.forge(input, has_crc);
+                end.forge(input);
             }
             13 => {
                 self.now = self.now.after_ns(u64::from(input.u8()) * 4_000_000);
@@ -157,6 +156,11 @@ impl World {
     fn check(&mut self) {
         for end in &mut self.ends {
             end.take_events();
+            let is_slow = matches!(
+                end.cause,
+                Some(EndCause::Setup(SetupFault::NoRequest | SetupFault::NoReply))
+            );
+            self.is_honest &= !is_slow;
             let cause = end.cause.filter(|_| self.is_honest);
             assert!(cause.is_none(), "an honest peer is blamed: {cause:?}");
         }

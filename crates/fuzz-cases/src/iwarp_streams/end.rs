@@ -20,6 +20,8 @@ struct Operation {
     kind: Kind,
     bytes: u32,
     signaled: bool,
+    /// Where the answer to a read begins.
+    sink: Option<Piece>,
 }
 
 /// One end of a connection.
@@ -98,7 +100,8 @@ impl End {
         }
         self.next_operation += 1;
         let kind = kind.kind();
-        self.operations.push_back(Operation { id, kind, bytes, signaled });
+        let sink = pieces.first().copied().filter(|_| kind == Kind::Read);
+        self.operations.push_back(Operation { id, kind, bytes, signaled, sink });
         if !is_inline {
             self.memory.own(Owner::Operation(id), &pieces);
         }
@@ -147,6 +150,12 @@ impl End {
             self.stream.handle_written(now, written, out);
         }
         !bytes.is_empty()
+    }
+
+    /// Puts an FPDU with any fields among the bytes in flight to this end.
+    pub(super) fn forge(&mut self, input: &mut Input<'_>) {
+        let sink = self.operations.iter().find_map(|operation| operation.sink);
+        self.pipe.forge(input, self.stream.terms().crc, sink);
     }
 
     /// Delivers up to `count` bytes.

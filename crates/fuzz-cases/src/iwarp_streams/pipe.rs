@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use iwarp::Piece;
 use wire_iwarp::{
     Crc, DdpHeader, FpduLayout, Opcode, QueueNumber, ReadRequest, SEGMENT_HEADER_BYTES_MAX,
     Segment, Stag, Trailer, encode_length,
@@ -112,14 +113,18 @@ impl Pipe {
         }
     }
 
-    /// Puts an FPDU with any fields before or behind the others.
-    pub(super) fn forge(&mut self, input: &mut Input<'_>, has_crc: bool) {
+    /// Puts an FPDU with any fields before or behind the others. `sink` is where the answer to an
+    /// outstanding read begins.
+    pub(super) fn forge(&mut self, input: &mut Input<'_>, has_crc: bool, sink: Option<Piece>) {
         let flags = input.u8();
         let last = flags & 1 == 0;
         let opcode = Opcode::ALL[usize::from(flags >> 1 & 7) % Opcode::ALL.len()];
-        let stag = any_key(input);
+        let (stag, offset) = match sink.filter(|_| opcode == Opcode::ReadResponse) {
+            Some(sink) => (sink.key, sink.address + u64::from(input.small())),
+            None => (any_key(input), any_address(input)),
+        };
         let ddp = match opcode.queue() {
-            None => DdpHeader::Tagged { last, stag: Stag(stag), offset: any_address(input) },
+            None => DdpHeader::Tagged { last, stag: Stag(stag), offset },
             Some(queue) => {
                 let queue = if flags & 0x70 == 0x70 { QueueNumber::Send } else { queue };
                 let (msn, mo) = (input.small(), if last { 0 } else { input.small() });
