@@ -220,7 +220,7 @@ impl Stream {
         }
     }
 
-    //= RFC 5040 section 5.1: a Send with Invalidate invalidates its STag before it is delivered
+    //= RFC 5040 section 5.3: a Send with Invalidate invalidates its STag before it is delivered
     /// Completes the current receive.
     fn finish_receive(&mut self, memory: &mut impl Memory) -> Result<(), Fault> {
         let Some(receive) = &self.receive else { return Ok(()) };

@@ -371,7 +371,7 @@ fn planted_faults_of_answers_are_found() {
     }
 }
 
-//= RFC 5040 section 5.1: a Send with Invalidate invalidates its STag before it is delivered
+//= RFC 5040 section 5.3: a Send with Invalidate invalidates its STag before it is delivered
 #[test]
 fn a_send_with_invalidate_invalidates_or_is_terminated() {
     let invalidating = |stag: Stag| {
