@@ -109,27 +109,25 @@ impl Auxiliary {
 
     fn watch_events(&self, fd: BorrowedFd<'_>, key: u64, events: u32) -> io::Result<()> {
         let set = self.made()?;
-        let mut wanted = libc::epoll_event { events, u64: key };
-        let mut change = |how| {
-            // SAFETY: `wanted` is read during the call.
-            match unsafe { libc::epoll_ctl(set, how, fd.as_raw_fd(), &raw mut wanted) } {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
-        };
-        match change(libc::EPOLL_CTL_ADD) {
+        match control(set, libc::EPOLL_CTL_ADD, fd, key, events) {
             Ok(()) => {
                 self.watched.fetch_add(1, Ordering::Relaxed);
                 self.places().add(fd.as_raw_fd(), key);
                 Ok(())
             }
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
-                change(libc::EPOLL_CTL_MOD)?;
+                control(set, libc::EPOLL_CTL_MOD, fd, key, events)?;
                 self.places().change(fd.as_raw_fd(), key);
                 Ok(())
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Changes for what a watched descriptor is reported. `key` must be the key under which it is
+    /// watched.
+    pub(crate) fn change(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
+        control(self.made()?, libc::EPOLL_CTL_MOD, fd, key, ready.events())
     }
 
     /// Undoes [`Auxiliary::watch`]. Returns false if the descriptor was not watched.
@@ -203,6 +201,16 @@ impl Auxiliary {
     }
 }
 
+/// Adds a descriptor to the epoll set `set`, or changes it there.
+fn control(set: RawFd, how: i32, fd: BorrowedFd<'_>, key: u64, events: u32) -> io::Result<()> {
+    let mut wanted = libc::epoll_event { events, u64: key };
+    // SAFETY: `wanted` is read during the call.
+    match unsafe { libc::epoll_ctl(set, how, fd.as_raw_fd(), &raw mut wanted) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Maximum number of descriptors reported in one turn. The next turn reports the others.
 const READY_MAX: i32 = 16;
 
@@ -232,12 +240,15 @@ mod tests {
         ours.read_exact(&mut [0]).expect("a byte");
         assert_eq!(ready(&set), []);
         let both = Readiness { readable: true, writable: true };
+        set.change(ours.as_fd(), 7, both).expect("it is watched");
+        assert_eq!(ready(&set), [(7, Readiness { readable: false, writable: true })]);
         set.watch(ours.as_fd(), 8, both).expect("it is watched");
         assert_eq!(ready(&set), [(8, Readiness { readable: false, writable: true })]);
         drop(theirs);
         assert_eq!(ready(&set), [(8, both)]);
         assert!(set.unwatch(ours.as_fd()));
         assert!(!set.unwatch(ours.as_fd()));
+        assert!(set.change(ours.as_fd(), 8, both).is_err());
         assert_eq!(ready(&set), []);
         assert!(!set.is_in_use());
     }

@@ -126,6 +126,20 @@ impl Descriptors {
         shared.host.sleeper.auxiliary.watch(fd, self.id.common_key(key), ready)
     }
 
+    /// Changes for what a watched descriptor is reported. `key` is the key under which it is watched.
+    /// Costs one system call, whatever the number of watched descriptors.
+    ///
+    /// # Errors
+    /// Returns `ENOENT` if the descriptor is not watched, or an error of [`Descriptors::watch`].
+    pub fn change(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
+        if key >> KEY_BITS != 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let shared = self.shared.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        shared.home.check().map_err(io::Error::other)?;
+        shared.host.sleeper.auxiliary.change(fd, self.id.common_key(key), ready)
+    }
+
     /// Stops reporting a descriptor to the machine. Returns false if it was not watched.
     pub fn unwatch(&self, fd: BorrowedFd<'_>) -> bool {
         let Some(shared) = self.shared.upgrade() else { return false };
