@@ -3,7 +3,7 @@
 use delivery::Instant;
 use wire_iwarp::{EncodeError, Parsed, SETUP_FRAME_BYTES_MAX, SetupFrame, SetupKind, decode_setup};
 
-use crate::config::{Config, RtrKinds, Terms};
+use crate::config::{Config, RtrKinds};
 use crate::event::{EndCause, Event, SetupFault};
 use crate::memory::Memory;
 use crate::setup::{self, Asked};
@@ -62,7 +62,7 @@ impl Stream {
         self.setup_frame = encode(&frame)?;
         self.rtr = frame.enhanced.map(RtrKinds::of).and_then(RtrKinds::preferred);
         self.phase = Phase::Replying { accepts: true };
-        self.begin_operation(terms);
+        self.terms = terms;
         // In peer-to-peer mode, the first FPDU of the initiator establishes the stream.
         if !terms.peer_to_peer {
             self.events.push_back(Event::Established { private_data: Vec::new() });
@@ -85,14 +85,6 @@ impl Stream {
     fn asked_request(&self) -> Result<Asked, AnswerError> {
         let is_waiting = self.phase == Phase::AwaitingAnswer;
         self.asked.filter(|_| is_waiting).ok_or(AnswerError::NoRequest)
-    }
-
-    /// Takes over the terms, and reserves the memory that they need.
-    fn begin_operation(&mut self, terms: Terms) {
-        self.terms = terms;
-        // One more for the RTR read.
-        self.reads.reserve_exact(usize::from(terms.ord) + 1);
-        self.answers.reserve_exact(usize::from(terms.ird));
     }
 
     /// Handles received bytes of a request.
@@ -152,7 +144,7 @@ impl Stream {
         match setup::agree(&self.config, frame) {
             Err(fault) => self.end_setup(fault),
             Ok(agreed) => {
-                self.begin_operation(agreed.terms);
+                self.terms = agreed.terms;
                 self.phase = Phase::Operating;
                 if let Some(cause) = agreed.fault {
                     self.terminate(cause, EndCause::Peer(cause), None, memory);

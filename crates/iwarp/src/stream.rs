@@ -245,10 +245,18 @@ impl Stream {
         self.phase == Phase::Ended && self.rest.is_none() && is_terminated
     }
 
-    /// Returns memory of an idle stream that bursts have left: buffers without content.
+    /// Releases memory that bursts have left, such as buffers without content. A user calls this
+    /// for a stream that has been idle for some time, and the next burst allocates again.
     pub fn release_buffers(&mut self) {
         self.input.release();
+        self.work.release();
+        self.reads.shrink_to_fit();
+        self.answers.shrink_to_fit();
         self.events.shrink_to_fit();
-        self.setup_frame.shrink_to_fit();
+        self.spare_pieces = Vec::new();
+        // Between the set-up and the end, nothing asks for the frame again.
+        if self.phase == Phase::Operating {
+            (self.setup_frame, self.setup_written) = (Vec::new(), 0);
+        }
     }
 }

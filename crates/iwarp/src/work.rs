@@ -118,9 +118,9 @@ pub(crate) struct Entry {
     is_inline: bool,
 }
 
-/// Keeps the posted operations in order, with their pieces and inline bytes, in three rings whose
-/// capacity is fixed at creation. An operation has a number, counted from 0 in the order of
-/// posting. Operations leave the ring in this order, so pieces and bytes do, too.
+/// Keeps the posted operations in order, with their pieces and inline bytes, in three rings that
+/// grow up to the sizes that are set at creation. An operation has a number, counted from 0 in the
+/// order of posting. Operations leave the ring in this order, so pieces and bytes do, too.
 #[derive(Debug)]
 pub(crate) struct WorkRing {
     entries: VecDeque<Entry>,
@@ -143,9 +143,9 @@ impl WorkRing {
         let pieces_max = usize::from(config.pieces_capacity);
         let inline_max = usize::from(config.inline_capacity);
         Self {
-            entries: VecDeque::with_capacity(entries_max),
-            pieces: VecDeque::with_capacity(pieces_max),
-            inline: VecDeque::with_capacity(inline_max),
+            entries: VecDeque::new(),
+            pieces: VecDeque::new(),
+            inline: VecDeque::new(),
             entries_max,
             pieces_max,
             inline_max,
@@ -155,7 +155,14 @@ impl WorkRing {
         }
     }
 
-    /// Appends an operation.
+    /// Releases memory that earlier operations have left.
+    pub(crate) fn release(&mut self) {
+        self.entries.shrink_to_fit();
+        self.pieces.shrink_to_fit();
+        self.inline.shrink_to_fit();
+    }
+
+    /// Appends an operation. Allocates if more operations are outstanding than ever before.
     pub(crate) fn post(&mut self, work: &Work<'_>) -> Result<(), PostError> {
         let length = match work.payload {
             Payload::Pieces(pieces) => {
