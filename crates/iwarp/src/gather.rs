@@ -8,6 +8,11 @@ use crate::memory::{Access, Piece};
 /// Number of bytes after which a stream lets others write.
 pub const TURN_BYTES: usize = 256 * 1024;
 
+/// Number of copied bytes after which a turn ends: room for one long FPDU with a CRC. If TCP has no
+/// room, the FPDUs behind the first one that it does not take are built again, so that many copied
+/// payloads would be copied in vain. The kernel also finds so few bytes in the processor's cache.
+const COPIED_TURN_BYTES: usize = 60 * 1024;
+
 /// Number of parts after which a turn ends. One FPDU adds up to 34, and Linux takes 1024 a call.
 const PARTS_MAX: usize = 512;
 
@@ -52,7 +57,10 @@ pub(crate) struct Frame {
 /// stream.
 #[derive(Clone, Debug, Default)]
 pub struct Gather {
-    bytes: Vec<u8>,
+    /// Room for copied bytes. It is as long as it ever was, so that no room is cleared twice.
+    room: Vec<u8>,
+    /// Number of copied bytes.
+    copied: usize,
     parts: Vec<Part>,
     frames: Vec<Frame>,
     total: usize,
@@ -68,7 +76,7 @@ impl Gather {
 
     /// Returns the bytes to which [`Part::Bytes`] refers.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.room.get(..self.copied).unwrap_or_default()
     }
 
     /// Returns the parts to write, in order.
@@ -95,7 +103,7 @@ impl Gather {
 
     /// Empties the gather.
     pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
+        self.copied = 0;
         self.parts.clear();
         self.frames.clear();
         self.total = 0;
@@ -103,17 +111,17 @@ impl Gather {
 
     /// Returns whether another frame fits into the turn.
     pub(crate) fn has_room(&self) -> bool {
-        self.total < TURN_BYTES && self.parts.len() < PARTS_MAX
+        self.total < TURN_BYTES && self.copied < COPIED_TURN_BYTES && self.parts.len() < PARTS_MAX
     }
 
     /// Returns the state to which [`Gather::discard_to`] returns.
     pub(crate) fn mark(&self) -> (usize, usize, usize) {
-        (self.bytes.len(), self.parts.len(), self.total)
+        (self.copied, self.parts.len(), self.total)
     }
 
     /// Discards what was added to an unfinished frame.
     pub(crate) fn discard_to(&mut self, (bytes, parts, total): (usize, usize, usize)) {
-        self.bytes.truncate(bytes);
+        self.copied = bytes;
         self.parts.truncate(parts);
         self.total = total;
         // The last part that stays may have grown.
@@ -124,9 +132,9 @@ impl Gather {
 
     /// Appends bytes.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        self.add(Part::Bytes(start..self.bytes.len()));
+        let start = self.copied;
+        self.place(bytes.len()).copy_from_slice(bytes);
+        self.add(Part::Bytes(start..self.copied));
     }
 
     /// Appends `length` bytes that `fill` writes.
@@ -135,11 +143,20 @@ impl Gather {
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let start = self.bytes.len();
-        self.bytes.resize(start + length, 0);
-        fill(self.bytes.get_mut(start..).unwrap_or_default())?;
-        self.add(Part::Bytes(start..self.bytes.len()));
+        let start = self.copied;
+        fill(self.place(length))?;
+        self.add(Part::Bytes(start..self.copied));
         Ok(())
+    }
+
+    /// Returns the place of the next `length` copied bytes. It may hold old bytes.
+    fn place(&mut self, length: usize) -> &mut [u8] {
+        let start = self.copied;
+        self.copied += length;
+        if self.room.len() < self.copied {
+            self.room.resize(self.copied, 0);
+        }
+        self.room.get_mut(start..self.copied).unwrap_or_default()
     }
 
     /// Appends a range of memory.
@@ -199,7 +216,7 @@ impl Rest {
                 Part::Bytes(range) => {
                     let first = rest.bytes.len();
                     let start = range.start + skipped;
-                    let bytes = out.bytes.get(start..start + taken).unwrap_or_default();
+                    let bytes = out.bytes().get(start..start + taken).unwrap_or_default();
                     rest.bytes.extend_from_slice(bytes);
                     rest.parts.push(Part::Bytes(first..rest.bytes.len()));
                 }
