@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use delivery::Instant;
-use iwarp::{Config, Counters, EndCause, Event, Gather, Part, SetupFault, Stream};
+use iwarp::{Config, Counters, EndCause, Event, Gather, Kind, Part, SetupFault, Status, Stream};
 use link::tcp::{StreamPart, StreamWriter, TcpStream};
 use link::{CapturedConnection, Direction};
 use mem::MemoryAccess;
@@ -23,6 +23,7 @@ use crate::half_open::HalfOpen;
 use crate::journal::Journal;
 use crate::leaving::Leaving;
 use crate::memory::{MemoryOwner, TurnMemory};
+use crate::ping_pong::PingPong;
 use crate::source::QueuePairSource;
 use crate::work::{completion_of_receive, completion_of_send, pull};
 
@@ -66,6 +67,8 @@ pub(crate) struct Entry {
     watches_room: bool,
     pub(crate) is_readable: bool,
     pub(crate) is_writable: bool,
+    /// Whether the last reading stored bytes in their region directly.
+    has_read_directly: bool,
     /// Whether sends of the queue pair wait for room in the stream.
     has_waiting_sends: bool,
     /// Whether the caller knows that the connection is established.
@@ -87,6 +90,7 @@ pub(crate) struct Entry {
     silence: Option<SilenceWatch>,
     /// Set once this side ends the stream.
     leaving: Option<Leaving>,
+    ping_pong: PingPong,
 }
 
 /// Watches whether the host of a peer is still there.
@@ -201,6 +205,7 @@ impl Entry {
             watches_room: true,
             is_readable: true,
             is_writable: true,
+            has_read_directly: false,
             has_waiting_sends: false,
             is_established: false,
             peer,
@@ -211,6 +216,7 @@ impl Entry {
             parted: Counters::default(),
             silence: None,
             leaving: None,
+            ping_pong: PingPong::default(),
         }
     }
 
@@ -256,6 +262,19 @@ impl Entry {
         self.socket.as_ref().map_or(Ok(()), |socket| descriptors.watch(socket.as_fd(), key, ready))
     }
 
+    /// Changes the watch of a watched socket.
+    pub(crate) fn change_watch(&self, descriptors: &Descriptors, key: u64) -> io::Result<()> {
+        let ready = Readiness { readable: true, writable: self.watches_room };
+        self.socket.as_ref().map_or(Ok(()), |socket| descriptors.change(socket.as_fd(), key, ready))
+    }
+
+    /// Releases memory that a burst has left.
+    pub(crate) fn release_buffers(&mut self) {
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.release_buffers();
+        }
+    }
+
     /// Returns what the stream has done so far.
     pub(crate) fn counters(&self) -> Counters {
         match &self.phase {
@@ -297,7 +316,8 @@ impl Entry {
             Phase::Open(stream) => {
                 let look_at = self.silence.map_or(Instant::NEVER, |silence| silence.look_at);
                 let leaves_at = self.leaving.map_or(Instant::NEVER, |leaving| leaving.until());
-                stream.next_timeout().unwrap_or(Instant::NEVER).min(look_at).min(leaves_at)
+                let timeout = stream.next_timeout().unwrap_or(Instant::NEVER);
+                timeout.min(look_at).min(leaves_at).min(self.ping_pong.due())
             }
             Phase::Pausing { until } | Phase::Connecting { until } | Phase::Parting { until } => {
                 *until
@@ -403,6 +423,7 @@ impl Entry {
             Phase::Parting { .. } => {}
         }
         self.handle_events(now, tools, found);
+        self.push_waiting(tools);
         if let Some(source) = self.source.take() {
             source.set_stream(None);
         }
@@ -433,8 +454,14 @@ impl Entry {
             }
             Phase::Open(_) => {}
         }
-        if std::mem::take(&mut self.is_readable) {
-            self.read(access, tools, &mut found);
+        if std::mem::take(&mut self.is_readable) && self.read(access, tools, &mut found) {
+            let answered = self.ping_pong.on_bytes();
+            self.push_send(tools, answered);
+        }
+        if self.ping_pong.due() <= now {
+            let late = self.ping_pong.on_time(now);
+            self.push_send(tools, late);
+            found.worked = true;
         }
         if self.due() <= now
             && let Phase::Open(stream) = &mut self.phase
@@ -455,12 +482,14 @@ impl Entry {
         }
         self.leave(now, access, tools, &mut found);
         let Phase::Open(stream) = &self.phase else { return found };
-        if stream.is_idle()
-            && let Some(source) = self.source.as_ref().filter(|source| source.takes_drain())
-        {
-            source.queue_pair().on_drained();
+        let (is_idle, may_close) = (stream.is_idle(), stream.may_close());
+        if is_idle && self.source.as_ref().is_some_and(|source| source.takes_drain()) {
+            self.push_waiting(tools);
+            if let Some(source) = &self.source {
+                source.queue_pair().on_drained();
+            }
         }
-        if stream.may_close() {
+        if may_close {
             self.part(now, tools, &mut found);
         }
         found
@@ -603,46 +632,56 @@ impl Entry {
         true
     }
 
-    fn read(&mut self, access: &MemoryAccess<'_>, tools: &mut Tools, found: &mut Found) {
-        let (Phase::Open(stream), Some(socket)) = (&mut self.phase, &self.socket) else { return };
+    /// Reads and handles what has arrived. Returns whether bytes have arrived.
+    fn read(&mut self, access: &MemoryAccess<'_>, tools: &mut Tools, found: &mut Found) -> bool {
+        let (Phase::Open(stream), Some(socket)) = (&mut self.phase, &self.socket) else {
+            return false;
+        };
         let mut memory = memory_of(self.owner, self.source.as_deref(), access);
         let mut left = TURN_BYTES;
         while left > 0 {
+            let room = if self.has_read_directly { BEHIND_BYTES } else { BUFFER_BYTES };
+            let buffer = tools.buffer.get_mut(..room).unwrap_or_default();
             let read = match &mut tools.capture {
-                None => read_once(socket, stream, &mut memory, &mut tools.buffer),
-                Some(capture) => socket.read(&mut tools.buffer).inspect(|read| {
-                    let count = read.unwrap_or(0);
-                    if let Some(bytes) = tools.buffer.get(..count).filter(|_| count > 0) {
-                        let ends = ends_of(socket, self.peer, self.port);
-                        capture.received(&mut self.captured, ends, bytes);
-                        stream.handle_received(bytes, &mut memory);
-                    }
-                }),
+                None => read_once(socket, stream, &mut memory, buffer),
+                Some(capture) => {
+                    let ends = ends_of(socket, self.peer, self.port);
+                    let mut note = |bytes: &[u8]| capture.received(&mut self.captured, ends, bytes);
+                    read_captured(socket, stream, &mut memory, buffer, &mut note)
+                }
             };
             match read {
-                Ok(None) => return,
-                Ok(Some(0)) => {
+                Ok(None) => return left < TURN_BYTES,
+                Ok(Some(Read { bytes: 0, .. })) => {
                     found.worked = true;
                     if let Some(capture) = &mut tools.capture {
                         capture.ended(&mut self.captured, Direction::Inbound);
                     }
-                    return stream.handle_end();
+                    stream.handle_end();
+                    return true;
                 }
-                Ok(Some(count)) => {
+                Ok(Some(Read { bytes, is_direct, is_full })) => {
                     found.worked = true;
-                    left = left.saturating_sub(count);
+                    self.has_read_directly = is_direct;
+                    left = left.saturating_sub(bytes);
+                    if !is_full {
+                        // The kernel had no more. It reports what arrives from now on.
+                        return true;
+                    }
                 }
                 Err(_) => {
                     found.worked = true;
                     if let Some(capture) = &mut tools.capture {
                         capture.reset(&mut self.captured);
                     }
-                    return stream.handle_reset();
+                    stream.handle_reset();
+                    return true;
                 }
             }
         }
         // Let the other streams read before this one goes on.
         (self.is_readable, found.more) = (true, true);
+        true
     }
 
     /// Passes posted sends to the stream. Returns whether the stream has taken any.
@@ -743,11 +782,20 @@ impl Entry {
         loop {
             let Phase::Open(stream) = &mut self.phase else { return };
             let Some(event) = stream.poll_event() else { return };
+            let is_last = stream.is_idle();
             found.worked = true;
             match event {
                 Event::Completed { id, kind, status, bytes } => {
                     let completion = completion_of_send(self.owner, id, kind, status, bytes);
-                    self.push(tools, &completion, false);
+                    if kind == Kind::Write && status == Status::Success && is_last {
+                        let earlier = self.ping_pong.take();
+                        self.push_send(tools, earlier);
+                        let completion = self.ping_pong.on_completed(now, completion);
+                        self.push_send(tools, completion);
+                    } else {
+                        self.push_waiting(tools);
+                        self.push(tools, &completion, false);
+                    }
                 }
                 Event::ReceiveCompleted { id, status, bytes, solicited, invalidated } => {
                     let completion = completion_of_receive(
@@ -776,9 +824,22 @@ impl Entry {
                 Event::Ended { cause } => {
                     tools.journal.ended(self.peer, &cause, stream.blamed());
                     found.broke_rule = cause.rule().is_some();
+                    self.push_waiting(tools);
                     self.end(now, cause, found);
                 }
             }
+        }
+    }
+
+    /// Pushes the completion of a write that waits for an answer.
+    fn push_waiting(&mut self, tools: &mut Tools) {
+        let waiting = self.ping_pong.on_other();
+        self.push_send(tools, waiting);
+    }
+
+    fn push_send(&self, tools: &mut Tools, completion: Option<Completion>) {
+        if let Some(completion) = completion {
+            self.push(tools, &completion, false);
         }
     }
 
@@ -855,22 +916,39 @@ impl Entry {
     }
 }
 
+/// Outcome of a reading.
+struct Read {
+    /// Number of bytes; 0 at the end of the connection.
+    bytes: usize,
+    /// Whether there was memory to store bytes in directly.
+    is_direct: bool,
+    /// Whether all room was used, so that the kernel may have more bytes.
+    is_full: bool,
+}
+
 /// Reads what the kernel has, in one call: into its region if the rest of a long FPDU is next, and
-/// otherwise into the buffer. Passes the bytes to the stream. Returns their number, `Some(0)` at the
-/// end of the connection, and `None` if nothing has arrived.
+/// then into the buffer. Passes the bytes to the stream. Returns `None` if nothing has arrived.
+///
+/// Behind the rest of a long FPDU, reads only the first bytes of what follows. They show where the
+/// payload of the next FPDU belongs, and the next reading stores it there. If the buffer took
+/// everything, the payload would be copied twice.
 fn read_once(
     socket: &TcpStream,
     stream: &mut Stream,
     memory: &mut TurnMemory<'_>,
     buffer: &mut [u8],
-) -> io::Result<Option<usize>> {
+) -> io::Result<Option<Read>> {
     let direct = stream.direct_sink().filter(|direct| direct.piece.bytes >= DIRECT_BYTES_MIN);
     let sink = direct.and_then(|direct| memory.sink(direct.piece, direct.access));
-    let read = match &sink {
-        Some(sink) => socket.read_into(sink, buffer)?,
-        None => socket.read(buffer)?,
+    let (room, read) = match &sink {
+        Some(sink) => {
+            let buffer = buffer.get_mut(..BEHIND_BYTES).unwrap_or_default();
+            (sink.len() as usize + buffer.len(), socket.read_into(sink, buffer)?)
+        }
+        None => (buffer.len(), socket.read(buffer)?),
     };
     let Some(count) = read else { return Ok(None) };
+    let is_direct = sink.is_some();
     let placed = sink.map_or(0, |sink| sink.len() as usize).min(count);
     if placed > 0 {
         stream.handle_placed(placed as u32);
@@ -878,7 +956,23 @@ fn read_once(
     if let Some(rest) = buffer.get(..count - placed).filter(|rest| !rest.is_empty()) {
         stream.handle_received(rest, memory);
     }
-    Ok(Some(count))
+    Ok(Some(Read { bytes: count, is_direct, is_full: count == room }))
+}
+
+/// Like [`read_once`], but reads only into the buffer, and passes the bytes to `note` first.
+fn read_captured(
+    socket: &TcpStream,
+    stream: &mut Stream,
+    memory: &mut TurnMemory<'_>,
+    buffer: &mut [u8],
+    note: &mut dyn FnMut(&[u8]),
+) -> io::Result<Option<Read>> {
+    let Some(count) = socket.read(buffer)? else { return Ok(None) };
+    if let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) {
+        note(bytes);
+        stream.handle_received(bytes, memory);
+    }
+    Ok(Some(Read { bytes: count, is_direct: false, is_full: count == buffer.len() }))
 }
 
 /// Returns the ends of a stream.
@@ -916,6 +1010,10 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// Bytes that a stream reads, and that it writes, before the other streams have their turns.
 const TURN_BYTES: usize = 256 << 10;
+
+/// Bytes that are read behind the rest of a long FPDU: the headers of the next FPDU, or some short
+/// messages.
+const BEHIND_BYTES: usize = 1 << 10;
 
 /// Rest of an FPDU, in bytes, from which on it is read into its region directly. For less, the
 /// second element of the reading costs more than the copy.

@@ -19,6 +19,7 @@ mod journal;
 mod leaving;
 mod limits;
 mod memory;
+mod ping_pong;
 mod settings;
 mod source;
 mod statistics;

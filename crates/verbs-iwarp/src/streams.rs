@@ -52,6 +52,10 @@ pub(crate) struct Streams {
     busy: BusyStreams,
     /// When streams want their turns. An entry may be out of date: the stream decides.
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// The streams that may have memory of bursts.
+    used: Vec<u32>,
+    /// When the memory of those that are idle is released. `NEVER` if `used` is empty.
+    release_at: Instant,
     tools: Tools,
     config: Config,
     /// What the streams that have ended had done, and how many streams there were.
@@ -89,6 +93,10 @@ struct Slot {
     life: u32,
     entry: Option<Entry>,
     is_active: bool,
+    /// Whether the stream is in the list of those that may have memory of bursts.
+    is_listed: bool,
+    /// Whether the stream has worked since the last look at that list.
+    has_worked: bool,
     /// Earliest time at which the timers call the stream. `None` if they do not.
     called_at: Option<Instant>,
 }
@@ -122,6 +130,8 @@ impl Streams {
             active: Vec::new(),
             busy: BusyStreams::default(),
             timers: BinaryHeap::new(),
+            used: Vec::new(),
+            release_at: Instant::NEVER,
             tools,
             config,
             ended: Totals::default(),
@@ -303,6 +313,35 @@ impl Streams {
         }
     }
 
+    /// Takes note that a stream has worked, so that it may have memory of a burst later.
+    fn note_use(&mut self, now: Instant, index: u32) {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        slot.has_worked = true;
+        if !std::mem::replace(&mut slot.is_listed, true) {
+            self.used.push(index);
+            self.release_at = self.release_at.min(now.after_ns(RELEASE_NS));
+        }
+    }
+
+    /// Releases the memory of bursts of the streams that have not worked since the last call.
+    #[cold]
+    fn release_idle(&mut self, now: Instant) {
+        let slots = &mut self.slots;
+        self.used.retain(|index| {
+            let Some(slot) = slots.get_mut(*index as usize) else { return false };
+            if std::mem::take(&mut slot.has_worked) && slot.entry.is_some() {
+                return true;
+            }
+            slot.is_listed = false;
+            if let Some(entry) = &mut slot.entry {
+                entry.release_buffers();
+            }
+            false
+        });
+        let is_empty = self.used.is_empty();
+        self.release_at = if is_empty { Instant::NEVER } else { now.after_ns(RELEASE_NS) };
+    }
+
     /// Accepts the connections that wait at a port.
     fn accept_connections(&mut self, now: Instant, index: usize) {
         for _ in 0..ACCEPTED_AT_ONCE {
@@ -395,7 +434,7 @@ impl Streams {
             && let Some(descriptors) = &self.descriptors
         {
             // Changing the watch of a watched descriptor needs no memory, so it does not fail.
-            let _changed = entry.watch(descriptors, index.into());
+            let _changed = entry.change_watch(descriptors, index.into());
         }
         let due = entry.due();
         if due != Instant::NEVER && slot.called_at.is_none_or(|at| due < at) {
@@ -465,7 +504,8 @@ impl Machine for Streams {
         if !self.full_ports.is_empty() {
             self.resume_ports();
         }
-        let busy = self.busy;
+        // While there is other work, a reading in advance would only cost a system call.
+        let busy = if self.active.is_empty() { self.busy } else { BusyStreams::default() };
         for index in busy.iter() {
             let entry = self.slots.get_mut(index as usize).and_then(|slot| slot.entry.as_mut());
             if let Some(entry) = entry {
@@ -486,6 +526,9 @@ impl Machine for Streams {
         let active = std::mem::take(&mut self.active);
         for &index in &active {
             let found = self.turn_one(now, memory, index);
+            if found.worked {
+                self.note_use(now, index);
+            }
             progress.worked |= found.worked;
             progress.news |= found.has_news;
         }
@@ -498,7 +541,11 @@ impl Machine for Streams {
             self.active.clear();
         }
         progress.more = !self.active.is_empty();
-        progress.due = self.timers.peek().map_or(Instant::NEVER, |Reverse((due, _))| *due);
+        if self.release_at <= now {
+            self.release_idle(now);
+        }
+        let due = self.timers.peek().map_or(Instant::NEVER, |Reverse((due, _))| *due);
+        progress.due = due.min(self.release_at);
         progress
     }
 
@@ -555,6 +602,10 @@ fn sum_of(one: Counters, other: Counters) -> Counters {
         nudges: one.nudges + other.nudges,
     }
 }
+
+/// Time after which an idle stream releases the memory of its last burst, in nanoseconds. The next
+/// burst allocates it again, which costs some microseconds, so that the time hardly matters.
+const RELEASE_NS: u64 = 1_000_000_000;
 
 /// Keys of ports among the keys of the machine. Streams have the keys below.
 const PORT_KEYS: u64 = 1 << 31;
