@@ -25,10 +25,20 @@ const fn against(name: &'static str, bound: Bound, figure: &'static str) -> Row 
 /// The last commit before the verbs had room for a second wire.
 pub(super) const BEFORE: &str = "3b0f65a3";
 
+/// A row about a slow test that measures, and prints a figure.
+const fn measured(
+    name: &'static str,
+    bound: Bound,
+    part: &'static str,
+    figure: &'static str,
+) -> Row {
+    let (package, target) = ("programs", "--test=iwarp_speeds");
+    printed(name, bound, figure, Tests { package, target, part, part_quick: None })
+}
+
 const NO_FAILURE: Bound = Bound::AtMost(0.0, "runs that fail");
 
 const NO_PEER: &str = "not built yet: no suite runs programs against siw in a guest";
-const NO_BENCHMARK: &str = "not built yet: no measurement of this device";
 
 pub(super) const ROWS: &[Row] = &[
     missing(
@@ -97,16 +107,23 @@ pub(super) const ROWS: &[Row] = &[
         bound_quick: Some(Bound::AtLeast(20.0 / 60.0, "min")),
         probe: Probe::Fuzz { targets: &["iwarp_streams"], seconds_quick: 20, seconds_full: 1800 },
     },
-    missing(
-        "writes of 1 MiB on veth against TCP of iperf3, without CRC",
+    measured(
+        "writes of 1 MiB on veth against TCP of iperf3, in turn, without CRC",
         Bound::AtLeast(0.9, "x"),
-        NO_BENCHMARK,
+        "throughput_of_writes_without_crc",
+        "throughput of writes against TCP",
     ),
-    missing("same, with CRC", Bound::AtLeast(0.75, "x"), NO_BENCHMARK),
-    missing(
-        "8 B writes, polled, against a polled TCP ping-pong of as many bytes",
+    measured(
+        "same, with CRC",
+        Bound::AtLeast(0.75, "x"),
+        "throughput_of_writes_with_crc",
+        "throughput of writes with CRC against TCP",
+    ),
+    measured(
+        "8 B writes, polled, against a polled TCP ping-pong of as many bytes, in turn",
         Bound::AtMost(1.25, "x"),
-        NO_BENCHMARK,
+        "latency_of_writes",
+        "latency of writes against TCP",
     ),
     missing(
         "in one guest, instruction clock: 64 KiB writes against siw as shipped",
@@ -122,20 +139,29 @@ pub(super) const ROWS: &[Row] = &[
         NO_PEER,
     ),
     missing("same, 4 KiB against 4 KiB with siw", Bound::AtMost(0.2, "x"), NO_PEER),
-    missing(
-        "1000 streams: processor time of an operation against one stream",
+    measured(
+        "1000 streams, 64 reads of 64 KiB in flight: processor time of a read against one stream",
         Bound::AtMost(1.3, "x"),
-        NO_BENCHMARK,
+        "long_reads_of_a_thousand_streams",
+        "processor time with a thousand streams against one, long reads",
     ),
-    missing(
-        "same, all busy: slowest stream against the mean",
+    measured(
+        "same, one read of 4 KiB in flight",
+        Bound::AtMost(1.3, "x"),
+        "single_reads_of_a_thousand_streams",
+        "processor time with a thousand streams against one, single reads",
+    ),
+    measured(
+        "1000 streams, all busy: slowest stream against the mean",
         Bound::AtLeast(0.5, "x"),
-        NO_BENCHMARK,
+        "long_reads_of_a_thousand_streams",
+        "slowest of a thousand streams against the mean",
     ),
-    missing(
-        "same, memory of an idle stream without the socket",
+    measured(
+        "1000 streams: memory of an idle stream without the socket",
         Bound::AtMost(8.0, "KiB"),
-        NO_BENCHMARK,
+        "long_reads_of_a_thousand_streams",
+        "memory of an idle stream",
     ),
     slow(
         "one side killed while it writes: until the other program has ended",
