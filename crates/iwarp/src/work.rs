@@ -321,3 +321,32 @@ pub(crate) fn parts(
 
 /// The access by which the payload of own operations is read.
 pub(crate) const PAYLOAD: Access = Access::LocalRead;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_grows_up_to_its_size_and_releases_its_memory_when_it_is_empty() {
+        let config = Config { work_capacity: 8, pieces_capacity: 8, ..Config::default() };
+        let mut ring = WorkRing::new(&config);
+        let piece = Piece { key: 1, address: 0, bytes: 1 };
+        let write = |id| Work {
+            id,
+            kind: WorkKind::Write { stag: Stag(1), offset: 0 },
+            payload: Payload::Pieces(std::slice::from_ref(&piece)),
+            signaled: true,
+            fence: false,
+        };
+        for _ in 0..2 {
+            for id in 0..8 {
+                ring.post(&write(id)).expect("there is room");
+            }
+            assert_eq!(ring.post(&write(8)), Err(PostError::Full));
+            ring.flush();
+            while ring.take_finished().is_some() {}
+            ring.release();
+            assert_eq!([ring.entries.capacity(), ring.pieces.capacity()], [0, 0]);
+        }
+    }
+}
