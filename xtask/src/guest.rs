@@ -9,6 +9,7 @@ mod answer;
 mod archive;
 mod error;
 mod exec;
+mod help;
 mod kernel;
 mod machine;
 mod modules;
@@ -39,6 +40,10 @@ const LOST: u8 = 125;
 /// Runs a command of `cargo xtask guest`. The exit status is that of the command in the guest, or
 /// for `pair` of the command on the host.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> ExitCode {
+    if let Some(text) = help::requested(arguments) {
+        println!("{text}");
+        return ExitCode::SUCCESS;
+    }
     let folder = workspace.target_dir.join("guest");
     let result = parse(arguments).and_then(|command| match command {
         GuestCommand::Build => build(&folder, &workspace.root.join("tools/guest")),

@@ -11,6 +11,8 @@
 
 mod clean_root;
 mod client;
+mod frames;
+mod guest;
 mod libfabric;
 mod libraries;
 mod meeting;
@@ -28,8 +30,10 @@ mod wheels;
 
 pub use clean_root::CleanRoot;
 pub use client::{build_client, build_mpi_client, build_mpi_tool, build_plain_client};
+pub use frames::Dissection;
+pub use guest::{Card, Guest, Place};
 pub use libfabric::{fi_pingpong, fi_pingpong_with};
-pub use libraries::{Libraries, ethernot};
+pub use libraries::{Libraries, ethernot, xtask};
 pub use meeting::{Ends, Meeting};
 pub use mpi::Mpi;
 pub use network::{Network, Sent, Side};

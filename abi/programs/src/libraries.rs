@@ -72,6 +72,12 @@ pub fn ethernot() -> &'static Path {
     BUILT.get_or_init(|| testbed::built::build("ethernot-cli", &[]).join("ethernot"))
 }
 
+/// Returns the path of the `xtask` program, built once per test program.
+pub fn xtask() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| testbed::built::build("xtask", &[]).join("xtask"))
+}
+
 /// Copies the libraries and the programs of `tools/perf`, but not the symbolic links that give the
 /// libraries other names. Also removes the folders of test programs that have ended, because a test
 /// program cannot remove its own folder.

@@ -141,8 +141,7 @@ impl Network {
             Side::Server => pair.server(),
             Side::Client => pair.client(),
         };
-        let unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-        let unprivileged = unprivileged.into_iter().filter(|_| !by_root);
+        let unprivileged = UNPRIVILEGED.into_iter().filter(|_| !by_root);
         let words = ["ip", "netns", "exec", name].into_iter().chain(unprivileged);
         words.map(str::to_owned).collect()
     }
@@ -219,6 +218,10 @@ fn wait_for_carrier(namespace: &str, link: u32) {
         thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// The words before a command that an unprivileged user is to run.
+pub(crate) const UNPRIVILEGED: [&str; 4] =
+    ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 /// Longest frame of a link unless a test asks for another, in bytes without the Ethernet header.
 const MTU: u32 = 1500;

@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use testbed::namespace::are_possible;
+
 use crate::libraries::Libraries;
-use crate::network::{Network, Side};
+use crate::network::{Network, Side, UNPRIVILEGED};
 
 /// A program to run.
 #[derive(Clone, Debug)]
@@ -19,6 +21,8 @@ pub struct Program {
     words: Vec<String>,
     environment: Vec<(String, String)>,
     by_root: bool,
+    /// Whether an unprivileged user runs the program, also on loopback.
+    is_unprivileged: bool,
     /// The libraries with which the program runs; `None` means the libraries that
     /// [`Libraries::built`] builds.
     libraries: Option<Libraries>,
@@ -29,7 +33,13 @@ impl Program {
     pub fn new(program: &str, arguments: &str) -> Self {
         let words = std::iter::once(program).chain(arguments.split_whitespace());
         let words = words.map(str::to_owned).collect();
-        Self { words, environment: Vec::new(), by_root: false, libraries: None }
+        Self {
+            words,
+            environment: Vec::new(),
+            by_root: false,
+            is_unprivileged: false,
+            libraries: None,
+        }
     }
 
     /// Adds an argument. It may contain spaces.
@@ -51,6 +61,13 @@ impl Program {
     #[must_use]
     pub const fn by_root(mut self) -> Self {
         self.by_root = true;
+        self
+    }
+
+    /// Runs the program as an unprivileged user, also on loopback.
+    #[must_use]
+    pub const fn unprivileged(mut self) -> Self {
+        self.is_unprivileged = true;
         self
     }
 
@@ -105,6 +122,9 @@ impl Program {
         // the libraries.
         words.push("env".into());
         words.extend(variables.iter().map(|(name, value)| format!("{name}={value}")));
+        if self.is_unprivileged && matches!(network, Network::Loopback) && are_possible() {
+            words.extend(UNPRIVILEGED.map(str::to_owned));
+        }
         self.start_behind(words)
     }
 
@@ -222,10 +242,16 @@ impl Running {
     /// # Panics
     /// Panics if that takes longer than five minutes.
     pub fn wait_for_output(&mut self, wanted: &str) {
-        self.wait_until("does not say what is waited for", |running| {
-            let said = running.said.lock().expect("no thread panics while holding it");
-            String::from_utf8_lossy(&said).contains(wanted)
-        });
+        self.wait_until("does not say what is waited for", |running| running.has_said(wanted));
+    }
+
+    /// Returns whether the program has printed `wanted`.
+    ///
+    /// # Panics
+    /// Panics if the thread that reads the output has panicked.
+    pub fn has_said(&self, wanted: &str) -> bool {
+        let said = self.said.lock().expect("no thread panics while holding it");
+        String::from_utf8_lossy(&said).contains(wanted)
     }
 
     fn wait_for_port(&mut self, port: u16, protocol: &str, state: &str) {
@@ -299,7 +325,7 @@ impl Running {
 
     /// Waits until a server ends whose client has ended. If the client has failed, the server gets
     /// less time, because it may wait for another client.
-    pub(crate) fn finish_after(self, client: &Finished) -> Finished {
+    pub fn finish_after(self, client: &Finished) -> Finished {
         let limit = if client.is_success() { LIMIT } else { self.started.elapsed() + PARTING };
         self.finish_within(limit)
     }

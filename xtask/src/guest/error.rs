@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum GuestError {
-    #[error("{what}; `cargo xtask help` shows the usage")]
+    #[error("{what}; `cargo xtask guest --help` shows the usage")]
     Usage { what: String },
     #[error("no guest is built; to have one: cargo xtask guest build")]
     NotBuilt,

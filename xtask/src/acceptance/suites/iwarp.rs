@@ -36,25 +36,42 @@ const fn measured(
     printed(name, bound, figure, Tests { package, target, part, part_quick: None })
 }
 
+/// The quick tests with siw.
+const SIW: Tests = Tests {
+    package: "programs",
+    target: "--test=siw",
+    part: "programs_meet_siw",
+    part_quick: Some("programs_meet_siw_over"),
+};
+
 const NO_FAILURE: Bound = Bound::AtMost(0.0, "runs that fail");
 
-const NO_PEER: &str = "not built yet: no suite runs programs against siw in a guest";
+const NO_PEER: &str = "not built yet: no measurement against siw in a guest";
 
 pub(super) const ROWS: &[Row] = &[
-    missing(
+    none_fails(
         "programs of rdma-core and perftest with siw in a guest, each side connecting in turn",
-        NO_FAILURE,
-        NO_PEER,
+        "programs",
+        "--test siw programs_meet_siw_over",
+        true,
     ),
-    missing(
+    none_fails(
+        "same, perftest with all sizes up to 8 MiB",
+        "programs",
+        "--test siw every_size_passes -- --ignored",
+        false,
+    ),
+    none_fails(
         "same with required CRC, peer-to-peer mode with each RTR, revision 1, segmentation offload",
-        NO_FAILURE,
-        NO_PEER,
+        "programs",
+        "--test siw programs_meet_siw_with_each_setting -- --ignored",
+        false,
     ),
-    missing(
+    printed(
         "1000 connects with siw as the passive side: longest wait for the first answer",
         Bound::AtMost(100.0, "ms"),
-        NO_PEER,
+        "longest wait for the answer of siw",
+        Tests { part: "a_thousand_connections_to_siw", part_quick: None, ..SIW },
     ),
     none_fails(
         "unmodified programs between own ends, bad peers, refused requests",
@@ -80,10 +97,11 @@ pub(super) const ROWS: &[Row] = &[
         "--test golden",
         true,
     ),
-    missing(
-        "tshark on a capture of each interoperability test: malformed frames",
-        Bound::AtMost(0.0, "frames"),
-        NO_PEER,
+    printed(
+        "tshark on a capture of each of these runs: malformed frames, bad CRCs, undecoded bytes",
+        Bound::AtMost(0.0, "frames and bytes"),
+        "bad frames",
+        SIW,
     ),
     none_fails("torture of two streams, 20 000 seeds", "iwarp", SEEDS, false),
     none_fails("torture of two streams, few seeds", "iwarp", "--lib random_work_over", true),

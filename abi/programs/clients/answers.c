@@ -1,0 +1,118 @@
+/* Connects many times to a server, and measures how long the server's first answer takes. Uses the
+ * connection manager and verbs of whatever libraries it is started with.
+ *
+ * usage: answers serve ADDRESS PORT COUNT
+ *        answers ask ADDRESS PORT COUNT */
+#include "manager.h"
+
+enum { BYTES = 32 };
+
+/* A connection with the memory for one message each way: the first half is sent, the second one is
+ * received. */
+struct connection {
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	char bytes[2 * BYTES];
+};
+
+static struct connection *prepared(struct rdma_cm_id *id)
+{
+	struct connection *connection = calloc(1, sizeof *connection);
+	CHECK(connection);
+	connection->cq = ibv_create_cq(id->verbs, 4, NULL, NULL, 0);
+	CHECK(connection->cq);
+	struct ibv_qp_init_attr init = {
+		.send_cq = connection->cq,
+		.recv_cq = connection->cq,
+		.cap = {.max_send_wr = 2, .max_recv_wr = 2, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = IBV_QPT_RC,
+	};
+	CHECK(rdma_create_qp(id, NULL, &init) == 0);
+	connection->mr = ibv_reg_mr(id->pd, connection->bytes, sizeof connection->bytes, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(connection->mr);
+	CHECK(post_receive(id->qp, connection->mr, BYTES, BYTES, 1) == 0);
+	return connection;
+}
+
+/* Waits for both completions of a connection: of its send and of its receive. */
+static void complete(struct connection *connection, int count)
+{
+	for (int done = 0; done < count; done++) {
+		struct ibv_wc wc = next_completion(connection->cq);
+		if (wc.status != IBV_WC_SUCCESS)
+			fprintf(stderr, "work %lu: %s\n", wc.wr_id, ibv_wc_status_str(wc.status));
+		CHECK(wc.status == IBV_WC_SUCCESS);
+	}
+}
+
+static void end(struct rdma_cm_id *id, struct connection *connection)
+{
+	rdma_destroy_qp(id);
+	CHECK(ibv_dereg_mr(connection->mr) == 0);
+	CHECK(ibv_destroy_cq(connection->cq) == 0);
+	CHECK(rdma_destroy_id(id) == 0);
+	free(connection);
+}
+
+static void serve(struct sockaddr_in where, int count)
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *listener = listening(channel, where, 16);
+	for (int number = 0; number < count; number++) {
+		struct rdma_cm_id *id = event_of(channel, RDMA_CM_EVENT_CONNECT_REQUEST).id;
+		struct connection *connection = prepared(id);
+		struct rdma_conn_param param = saying("welcome", 7);
+		CHECK(rdma_accept(id, &param) == 0);
+		event_of(channel, RDMA_CM_EVENT_ESTABLISHED);
+		complete(connection, 1);
+		memcpy(connection->bytes, connection->bytes + BYTES, BYTES);
+		CHECK(post_send(id->qp, connection->mr, 0, BYTES, 2) == 0);
+		complete(connection, 1);
+		event_of(channel, RDMA_CM_EVENT_DISCONNECTED);
+		end(id, connection);
+	}
+	CHECK(rdma_destroy_id(listener) == 0);
+	rdma_destroy_event_channel(channel);
+}
+
+/* Connects once, and returns the time from the request until its answer is there. */
+static uint64_t ask(struct rdma_event_channel *channel, struct sockaddr_in to, int number)
+{
+	struct rdma_cm_id *id = resolved(channel, RDMA_PS_TCP, to);
+	struct connection *connection = prepared(id);
+	struct rdma_conn_param param = saying("hello", 5);
+	CHECK(rdma_connect(id, &param) == 0);
+	event_of(channel, RDMA_CM_EVENT_ESTABLISHED);
+	snprintf(connection->bytes, BYTES, "request %d", number);
+	uint64_t begin = now_ns();
+	CHECK(post_send(id->qp, connection->mr, 0, BYTES, 2) == 0);
+	complete(connection, 2);
+	uint64_t wait = now_ns() - begin;
+	CHECK(memcmp(connection->bytes, connection->bytes + BYTES, BYTES) == 0);
+	CHECK(rdma_disconnect(id) == 0);
+	event_of(channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(id, connection);
+	return wait;
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 5);
+	struct sockaddr_in where = at(argv[2], (uint16_t)atoi(argv[3]));
+	int count = atoi(argv[4]);
+	if (strcmp(argv[1], "serve") == 0) {
+		serve(where, count);
+		return 0;
+	}
+	struct rdma_event_channel *channel = make_channel();
+	uint64_t longest = 0, sum = 0;
+	for (int number = 0; number < count; number++) {
+		uint64_t wait = ask(channel, where, number);
+		longest = wait > longest ? wait : longest;
+		sum += wait;
+	}
+	rdma_destroy_event_channel(channel);
+	printf("%d connections, mean wait %.3f ms\n", count, (double)sum / count / 1e6);
+	printf("figure: longest wait for the answer of siw: %.3f\n", (double)longest / 1e6);
+	return 0;
+}
