@@ -54,22 +54,40 @@ static void end(struct rdma_cm_id *id, struct connection *connection)
 	free(connection);
 }
 
+/* Answers the first message of a connection. */
+static void answer(struct rdma_cm_id *id)
+{
+	struct connection *connection = id->context;
+	complete(connection, 1);
+	memcpy(connection->bytes, connection->bytes + BYTES, BYTES);
+	CHECK(post_send(id->qp, connection->mr, 0, BYTES, 2) == 0);
+	complete(connection, 1);
+}
+
+/* The next client can connect before the end of the last connection is reported. */
 static void serve(struct sockaddr_in where, int count)
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *listener = listening(channel, where, 16);
-	for (int number = 0; number < count; number++) {
-		struct rdma_cm_id *id = event_of(channel, RDMA_CM_EVENT_CONNECT_REQUEST).id;
-		struct connection *connection = prepared(id);
+	for (int ended = 0; ended < count;) {
+		struct taken_event event = any_event(channel);
 		struct rdma_conn_param param = saying("welcome", 7);
-		CHECK(rdma_accept(id, &param) == 0);
-		event_of(channel, RDMA_CM_EVENT_ESTABLISHED);
-		complete(connection, 1);
-		memcpy(connection->bytes, connection->bytes + BYTES, BYTES);
-		CHECK(post_send(id->qp, connection->mr, 0, BYTES, 2) == 0);
-		complete(connection, 1);
-		event_of(channel, RDMA_CM_EVENT_DISCONNECTED);
-		end(id, connection);
+		switch (event.kind) {
+		case RDMA_CM_EVENT_CONNECT_REQUEST:
+			event.id->context = prepared(event.id);
+			CHECK(rdma_accept(event.id, &param) == 0);
+			break;
+		case RDMA_CM_EVENT_ESTABLISHED:
+			answer(event.id);
+			break;
+		case RDMA_CM_EVENT_DISCONNECTED:
+			end(event.id, event.id->context);
+			ended++;
+			break;
+		default:
+			fprintf(stderr, "%s (status %d)\n", rdma_event_str(event.kind), event.status);
+			exit(1);
+		}
 	}
 	CHECK(rdma_destroy_id(listener) == 0);
 	rdma_destroy_event_channel(channel);

@@ -96,6 +96,8 @@ pub struct Dissection {
     pub bad_crcs: u64,
     /// Number of malformed frames.
     pub malformed: u64,
+    /// Number of bytes of TCP in FPDUs and in frames of the set-up.
+    pub decoded_bytes: u64,
     /// Number of bytes of TCP that belong neither to an FPDU nor to a frame of the set-up. Of a
     /// capture that was cut, the bytes of an FPDU at the end are not counted.
     pub undecoded_bytes: u64,
@@ -119,6 +121,7 @@ impl Dissection {
             dissection.add(line, &mut directions);
         }
         for direction in directions.values().filter(|direction| direction.has_start) {
+            dissection.decoded_bytes += direction.decoded;
             let left = direction.bytes.saturating_sub(direction.decoded);
             dissection.undecoded_bytes += if is_cut && left < FPDU_BYTES_MAX { 0 } else { left };
         }

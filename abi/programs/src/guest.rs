@@ -68,12 +68,12 @@ impl Guest {
         running.wait_for_output(READY);
         if !running.has_said(READY) {
             let ended = running.finish();
+            // The folder is left if this fails.
+            let _ = fs::remove_dir_all(&folder);
             let reason = ended.output.trim().strip_prefix("xtask: ").unwrap_or_default();
             let cannot = ["no guest is built", "missing programs"];
             assert!(cannot.iter().any(|start| reason.starts_with(start)), "{ended}");
             println!("skipped: {reason}");
-            // An empty folder is left if this fails.
-            let _ = fs::remove_dir_all(&folder);
             return None;
         }
         // The name that `guest run` gives to its guest. `setpriv` has become this process.

@@ -49,8 +49,8 @@ struct Trial {
     bad: u64,
     fpdus: u64,
     crcs: u64,
-    /// Runs that were repeated because of [`FAULT_OF_SIW`].
-    repeated: u32,
+    /// Runs with [`FAULT_OF_SIW`].
+    faults_of_siw: u32,
 }
 
 impl Trial {
@@ -61,32 +61,30 @@ impl Trial {
             return None;
         }
         let guest = Guest::start(card, name)?;
-        Some(Self { guest, failures: Vec::new(), bad: 0, fpdus: 0, crcs: 0, repeated: 0 })
+        Some(Self { guest, failures: Vec::new(), bad: 0, fpdus: 0, crcs: 0, faults_of_siw: 0 })
     }
 
     /// Runs a server and its client, first with the server in the guest, and then with the client
     /// there.
     fn run(&mut self, meeting: &Meeting<'_>) {
         for server in [Place::Guest, Place::Host] {
-            for _ in 0..TRIES {
-                let ended = self.meet(meeting, server);
-                self.dissect();
-                if ended.iter().any(|side| side.output.contains(FAULT_OF_SIW)) {
-                    self.repeated += 1;
-                    continue;
-                }
-                let is_wanted = |side: &Finished| side.is_success();
-                let [of_server, of_client] = &ended;
-                // A server that never ends was killed.
-                let has_passed =
-                    is_wanted(of_client) && (meeting.ends == Ends::Never || is_wanted(of_server));
-                if !has_passed {
-                    let messages = self.guest.messages();
-                    let shown = format!("server {of_server}\nclient {of_client}\n{messages}");
-                    println!("{shown}");
-                    self.failures.push(shown);
-                }
-                break;
+            let [of_server, of_client] = self.meet(meeting, server);
+            self.dissect();
+            let (of_siw, of_us) = match server {
+                Place::Guest => (&of_server, &of_client),
+                Place::Host => (&of_client, &of_server),
+            };
+            // A server that never ends was stopped.
+            let is_stopped = |place| meeting.ends == Ends::Never && server == place;
+            let has_fault = of_siw.output.contains(FAULT_OF_SIW);
+            self.faults_of_siw += u32::from(has_fault);
+            let siw_passes = of_siw.is_success() || is_stopped(Place::Guest) || has_fault;
+            let we_pass = of_us.is_success() || is_stopped(Place::Host);
+            if !(siw_passes && we_pass) {
+                let messages = self.guest.messages();
+                let shown = format!("server {of_server}\nclient {of_client}\n{messages}");
+                println!("{shown}");
+                self.failures.push(shown);
             }
         }
     }
@@ -144,7 +142,7 @@ impl Trial {
         let capture = self.guest.take_frames();
         let Some(found) = Dissection::of(&capture) else { return };
         let bad = found.malformed + found.bad_crcs + found.undecoded_bytes;
-        if bad > 0 || found.fpdus == 0 {
+        if bad > 0 || found.decoded_bytes == 0 {
             println!("{found:?}");
             self.failures.push(format!("in the capture: {found:?}"));
         }
@@ -157,7 +155,7 @@ impl Trial {
     #[track_caller]
     fn expect_success(self) {
         println!("{} FPDUs decoded, {} of them with a CRC", self.fpdus, self.crcs);
-        println!("{} runs repeated, because siw reported a sent message as failed", self.repeated);
+        println!("{} runs in which siw reported its last message as failed", self.faults_of_siw);
         println!("figure: bad frames: {}", self.bad);
         println!("figure: runs with siw that fail: {}", self.failures.len());
         let Self { guest, failures, .. } = self;
@@ -271,8 +269,5 @@ const CONNECTIONS: u32 = 1000;
 /// What perftest prints if its last message has the status `IBV_WC_LOC_QP_OP_ERR`. siw reports this
 /// status for a message that it has sent if the peer's end of the stream arrives before siw has
 /// returned from sending it (`siw_qp_sq_proc_tx` checks `tx_suspend` before the flag of the last
-/// segment). The peer has the message.
+/// segment). The peer has the message, so the run counts as passed if our side has passed.
 const FAULT_OF_SIW: &str = "Bad wc status 2";
-
-/// Times that a run is tried if it ends with [`FAULT_OF_SIW`].
-const TRIES: u32 = 4;

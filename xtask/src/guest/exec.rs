@@ -22,7 +22,7 @@ pub(crate) enum Ending {
 
 /// Time that a guest may take to start and to accept a command. It starts in 4 seconds on an idle
 /// host; tests run beside builds.
-const START: Duration = Duration::from_mins(3);
+const START: Duration = Duration::from_mins(4);
 
 /// Time that the agent may take to report the end of a command that it kills. The agent waits two
 /// seconds between its signals.
