@@ -105,7 +105,8 @@ fn backend(name: &str, network: &Network) -> Option<String> {
             Some(format!("user,id=n0{forwards}"))
         }
         Network::Tap { interface, .. } => {
-            Some(format!("tap,id=n0,ifname={interface},script=no,downscript=no"))
+            // With a header of virtio before each frame, tshark cannot read a capture.
+            Some(format!("tap,id=n0,ifname={interface},script=no,downscript=no,vnet_hdr=off"))
         }
         Network::Wire(side) => {
             let pair = name.rsplit_once('-').map_or(name, |(pair, _)| pair);
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn a_tap_guest_takes_the_hosts_prefix() {
         let line = line("--net tap:t0,10.18.0.1/20,10.18.0.2", "g");
-        assert!(line.contains("tap,id=n0,ifname=t0,script=no,downscript=no"), "{line}");
+        assert!(line.contains("tap,id=n0,ifname=t0,script=no,downscript=no,vnet_hdr=off "), "{line}");
         assert!(line.contains("guest.address=10.18.0.2/20 guest.device=siw"), "{line}");
     }
 
