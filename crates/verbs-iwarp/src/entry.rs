@@ -24,6 +24,7 @@ use crate::journal::Journal;
 use crate::leaving::Leaving;
 use crate::memory::{MemoryOwner, TurnMemory};
 use crate::ping_pong::PingPong;
+use crate::reading::{BEHIND_BYTES, Read, read_captured, read_once};
 use crate::source::QueuePairSource;
 use crate::work::{completion_of_receive, completion_of_send, pull};
 
@@ -916,65 +917,6 @@ impl Entry {
     }
 }
 
-/// Outcome of a reading.
-struct Read {
-    /// Number of bytes; 0 at the end of the connection.
-    bytes: usize,
-    /// Whether there was memory to store bytes in directly.
-    is_direct: bool,
-    /// Whether all room was used, so that the kernel may have more bytes.
-    is_full: bool,
-}
-
-/// Reads what the kernel has, in one call: into its region if the rest of a long FPDU is next, and
-/// then into the buffer. Passes the bytes to the stream. Returns `None` if nothing has arrived.
-///
-/// Behind the rest of a long FPDU, reads only the first bytes of what follows. They show where the
-/// payload of the next FPDU belongs, and the next reading stores it there. If the buffer took
-/// everything, the payload would be copied twice.
-fn read_once(
-    socket: &TcpStream,
-    stream: &mut Stream,
-    memory: &mut TurnMemory<'_>,
-    buffer: &mut [u8],
-) -> io::Result<Option<Read>> {
-    let direct = stream.direct_sink().filter(|direct| direct.piece.bytes >= DIRECT_BYTES_MIN);
-    let sink = direct.and_then(|direct| memory.sink(direct.piece, direct.access));
-    let (room, read) = match &sink {
-        Some(sink) => {
-            let buffer = buffer.get_mut(..BEHIND_BYTES).unwrap_or_default();
-            (sink.len() as usize + buffer.len(), socket.read_into(sink, buffer)?)
-        }
-        None => (buffer.len(), socket.read(buffer)?),
-    };
-    let Some(count) = read else { return Ok(None) };
-    let is_direct = sink.is_some();
-    let placed = sink.map_or(0, |sink| sink.len() as usize).min(count);
-    if placed > 0 {
-        stream.handle_placed(placed as u32);
-    }
-    if let Some(rest) = buffer.get(..count - placed).filter(|rest| !rest.is_empty()) {
-        stream.handle_received(rest, memory);
-    }
-    Ok(Some(Read { bytes: count, is_direct, is_full: count == room }))
-}
-
-/// Like [`read_once`], but reads only into the buffer, and passes the bytes to `note` first.
-fn read_captured(
-    socket: &TcpStream,
-    stream: &mut Stream,
-    memory: &mut TurnMemory<'_>,
-    buffer: &mut [u8],
-    note: &mut dyn FnMut(&[u8]),
-) -> io::Result<Option<Read>> {
-    let Some(count) = socket.read(buffer)? else { return Ok(None) };
-    if let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) {
-        note(bytes);
-        stream.handle_received(bytes, memory);
-    }
-    Ok(Some(Read { bytes: count, is_direct: false, is_full: count == buffer.len() }))
-}
-
 /// Returns the ends of a stream.
 fn ends_of(socket: &TcpStream, peer: SocketAddr, port: Option<usize>) -> Ends {
     Ends { local: socket.local_address().ok(), peer, is_initiator: port.is_none() }
@@ -1010,14 +952,6 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// Bytes that a stream reads, and that it writes, before the other streams have their turns.
 const TURN_BYTES: usize = 256 << 10;
-
-/// Bytes that are read behind the rest of a long FPDU: the headers of the next FPDU, or some short
-/// messages.
-const BEHIND_BYTES: usize = 1 << 10;
-
-/// Rest of an FPDU, in bytes, from which on it is read into its region directly. For less, the
-/// second element of the reading costs more than the copy.
-const DIRECT_BYTES_MIN: u32 = 8 << 10;
 
 /// Time without an acknowledgement after which a peer's host counts as lost, in nanoseconds: the
 /// limit that adapters have by default for TCP.

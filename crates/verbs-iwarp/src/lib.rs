@@ -20,6 +20,7 @@ mod leaving;
 mod limits;
 mod memory;
 mod ping_pong;
+mod reading;
 mod settings;
 mod source;
 mod statistics;

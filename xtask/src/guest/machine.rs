@@ -238,7 +238,10 @@ mod tests {
     #[test]
     fn a_tap_guest_takes_the_hosts_prefix() {
         let line = line("--net tap:t0,10.18.0.1/20,10.18.0.2", "g");
-        assert!(line.contains("tap,id=n0,ifname=t0,script=no,downscript=no,vnet_hdr=off "), "{line}");
+        assert!(
+            line.contains("tap,id=n0,ifname=t0,script=no,downscript=no,vnet_hdr=off "),
+            "{line}"
+        );
         assert!(line.contains("guest.address=10.18.0.2/20 guest.device=siw"), "{line}");
     }
 

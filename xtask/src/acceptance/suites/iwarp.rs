@@ -44,8 +44,6 @@ const SIW: Tests = Tests {
     part_quick: Some("programs_meet_siw_over"),
 };
 
-const NO_FAILURE: Bound = Bound::AtMost(0.0, "runs that fail");
-
 const NO_PEER: &str = "not built yet: no measurement against siw in a guest";
 
 pub(super) const ROWS: &[Row] = &[
