@@ -6,8 +6,6 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::are_installed;
-
 /// A capture that grows while a guest runs.
 #[derive(Debug)]
 pub(crate) struct Capture {
@@ -104,14 +102,11 @@ pub struct Dissection {
 }
 
 impl Dissection {
-    /// Returns what tshark decodes in a capture, or prints that it is missing.
+    /// Returns what tshark decodes in a capture.
     ///
     /// # Panics
-    /// Panics if tshark cannot read the capture.
-    pub fn of(capture: &Path) -> Option<Self> {
-        if !are_installed(&["tshark"]) {
-            return None;
-        }
+    /// Panics if tshark is missing, or cannot read the capture.
+    pub fn of(capture: &Path) -> Self {
         let is_cut = capture.metadata().is_ok_and(|file| file.len() + FRAME_BYTES_MAX > KEPT_BYTES);
         let mut dissection = Self::default();
         let fields = FIELDS.iter().flat_map(|field| ["-e", field]);
@@ -128,7 +123,7 @@ impl Dissection {
         let shown = tshark(capture, &["-O", "iwarp_mpa"]);
         dissection.good_crcs = shown.matches("(Good CRC32)").count() as u64;
         dissection.bad_crcs = shown.matches("(Bad CRC32").count() as u64;
-        Some(dissection)
+        dissection
     }
 
     /// Adds a frame, given its fields.
