@@ -531,6 +531,8 @@ fn atomics_are_refused() {
 fn shared_receive_queues() {
     // The first program connects by `ibv_modify_qp`.
     is_refused(26_340, "ibv_srq_pingpong", "-g 0");
-    perftest(26_341, "ib_send_bw", &["-n 500 --use-srq", "-n 100 -q 4 --use-srq"]);
+    // With several queue pairs, ib_send_bw sends more messages than its shared queue has receives,
+    // which ends a connection of iWARP.
+    perftest(26_341, "ib_send_bw", &["-n 500 --use-srq"]);
     perftest(26_342, "ib_send_lat", &["-n 500 --use-srq", "-n 300 -e --use-srq"]);
 }

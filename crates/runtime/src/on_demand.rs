@@ -84,11 +84,16 @@ impl<I: AsRef<Runtime>> OnDemand<I> {
         }
     }
 
-    /// Waits for news for a moment ([`Runtime::wait_briefly`]). Returns at once if `is_usable`
-    /// returns false for the instance, because no news arrives then.
-    pub fn wait(&self, is_usable: impl FnOnce(&I) -> bool, ready: &mut dyn FnMut() -> bool) {
+    /// Waits for news ([`Runtime::wait_for_news`]). Returns at once if `is_usable` returns false for
+    /// the instance, because no news arrives then.
+    pub fn wait(
+        &self,
+        longest: Duration,
+        is_usable: impl FnOnce(&I) -> bool,
+        ready: &mut dyn FnMut() -> bool,
+    ) {
         if let Some(instance) = self.running().filter(|instance| is_usable(instance)) {
-            (**instance).as_ref().wait_briefly(ready);
+            (**instance).as_ref().wait_for_news(longest, ready);
         }
     }
 
@@ -115,22 +120,17 @@ impl<I: AsRef<Runtime>> OnDemand<I> {
 }
 
 impl Runtime {
-    /// Waits until `ready` returns true, but at most for 1 ms. Calls `ready` when there is news
-    /// ([`Interest::News`]). If `ready` still returns false, leaves the links to the progress
+    /// Waits until `ready` returns true, but no longer than `longest`. Calls `ready` when there is
+    /// news ([`Interest::News`]). If `ready` still returns false, leaves the links to the progress
     /// thread, which drives the runtime while the caller waits in another way. Returns at once in a
     /// forked child.
-    pub fn wait_briefly(&self, ready: &mut dyn FnMut() -> bool) {
+    pub fn wait_for_news(&self, longest: Duration, ready: &mut dyn FnMut() -> bool) {
         let is_ready = || ready().then_some(());
-        if let Ok(None) = self.wait(Interest::News, Some(MOMENT), is_ready) {
+        if let Ok(None) = self.wait(Interest::News, Some(longest), is_ready) {
             let _forked = self.leave_links();
         }
     }
 }
-
-/// Maximum time for which a waiting thread serves the links itself. During this time, the caller
-/// blocks signals, and the thread does not notice that it should wake another thread. So the time
-/// must be short.
-const MOMENT: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,8 @@ use runtime::{Forked, OnDemand};
 use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 use verbs::{
     Device, DeviceAttributes, Error, GidEntry, OnDemandPaging, PortAttributes, PortCounters,
-    Provider, QueuePair, QueuePairType, Registry, Services, SharedCapture, Transport, Vendor, Wire,
+    Provider, QueuePair, QueuePairType, Registry, Services, SharedCapture, Transport, Vendor,
+    WAIT_MAX, Wire,
 };
 use work::{COMPLETIONS_MAX, OPERATION_BYTES_MAX};
 
@@ -215,7 +216,7 @@ impl Provider for Edge {
 
     fn wait(&self, ready: &mut dyn FnMut() -> bool) {
         if self.instance().is_ok() {
-            self.instance.wait(|instance| instance.check().is_ok(), ready);
+            self.instance.wait(WAIT_MAX, |instance| instance.check().is_ok(), ready);
         }
     }
 

@@ -13,6 +13,7 @@ use mem::{MemoryAccess, TableLimits};
 use runtime::{Runtime, RuntimeConfig};
 use verbs::{
     Error, Gid, Log, LogLevel, PortCounters, QueuePairState, QueuePairType, Registry, SharedCapture,
+    WAIT_MAX,
 };
 use wire_edge::{PeerAddr, QueuePairNumber};
 use work::SharedReceives;
@@ -286,11 +287,11 @@ impl Instance {
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
-    /// Waits until `ready` returns true, but only for a moment ([`Runtime::wait_briefly`]).
+    /// Waits until `ready` returns true, but at most for [`WAIT_MAX`].
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
         // After a failure of the device, no completion arrives.
         if self.check().is_ok() {
-            self.runtime.wait_briefly(ready);
+            self.runtime.wait_for_news(WAIT_MAX, ready);
         }
     }
 }

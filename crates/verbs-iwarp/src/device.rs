@@ -15,7 +15,7 @@ use runtime::{Forked, OnDemand};
 use verbs::{
     Device, DeviceAttributes, Error, Gid, GidEntry, GidKind, OnDemandPaging, PortAttributes,
     PortCounters, PortState, Provider, QueuePair, QueuePairType, Registry, Services, Transport,
-    Vendor, Wire,
+    Vendor, WAIT_MAX, Wire,
 };
 use work::{COMPLETIONS_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 
@@ -164,7 +164,7 @@ impl Provider for Iwarp {
 
     fn wait(&self, ready: &mut dyn FnMut() -> bool) {
         if self.instance().is_ok() {
-            self.instance.wait(|instance| instance.check().is_ok(), ready);
+            self.instance.wait(WAIT_MAX, |instance| instance.check().is_ok(), ready);
         }
     }
 

@@ -55,7 +55,7 @@ pub use log::{Log, LogLevel};
 pub use memory_region::{MemoryRegion, Reregistration, first_address};
 pub use memory_window::{MemoryWindow, WindowBinding, WindowType, next_key};
 pub use protection_domain::ProtectionDomain;
-pub use provider::{CompletionOwner, Ending, Provider, Wire};
+pub use provider::{CompletionOwner, Ending, Provider, WAIT_MAX, Wire};
 pub use queue_pair::{
     AttributeMask, Inline, Modification, QueuePair, QueuePairInit, QueuePairQuery, ReceivePosting,
     SendPosting, TakenReceive, TakenSend,

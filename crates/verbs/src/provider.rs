@@ -2,6 +2,7 @@
 //! of queue pairs, such as the edge protocol.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mem::MemoryTable;
 use work::Owner;
@@ -95,9 +96,7 @@ pub trait Provider: Send + Sync {
     /// Waits until `ready` returns true. Calls `ready` whenever a completion or an event may have
     /// arrived.
     ///
-    /// Returns after a short time even if `ready` has not returned true. The time must be short,
-    /// because the caller has blocked the signals of this thread and handles them only after this
-    /// call.
+    /// Returns after [`WAIT_MAX`] even if `ready` has not returned true.
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
 
     /// Wakes the threads that are in [`Provider::wait`], so that they call `ready` again. The
@@ -214,3 +213,8 @@ pub enum Ending {
 /// connection and each datagram port that it creates. The library drops a completion if the
 /// registry does not know its owner.
 pub type CompletionOwner = Owner;
+
+/// Longest time of a call of [`Provider::wait`]. The time is short, because the caller has blocked
+/// the signals of its thread and handles them only after the call, and because a thread that serves
+/// the links does not notice meanwhile that it should wake another thread.
+pub const WAIT_MAX: Duration = Duration::from_millis(1);

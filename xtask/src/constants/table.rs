@@ -581,7 +581,6 @@ pub(super) const FILES: &[File] = &[
             ("OPERATION_SHARE", Behaviour("1")),
             ("OPERATION_WINDOW_DEFAULT", Is(Capacity)),
             ("ORDER_BLOCK_BYTES", Is(Capacity)),
-            ("SHARED_RECEIVES_MAX", Is(Capacity)),
             ("SHARED_WINDOW", Behaviour("1 << 20")),
             ("NOT_READY_MAX", Is(Capacity)),
         ],

@@ -111,9 +111,10 @@ fn a_peer_that_sends_while_the_connection_ends_sees_no_reset() {
 const PEER: &str = "VERBS_IWARP_PEER";
 
 #[test]
-#[ignore = "another test runs it in a process of its own"]
+#[ignore = "slow: run by the test of a process that ends, in a process of its own"]
 fn disconnects_and_exits() {
-    let to = env::var(PEER).expect("the other test sets it").parse().expect("an address");
+    let Ok(to) = env::var(PEER) else { return println!("skipped: {PEER} names no peer") };
+    let to = to.parse().expect("an address");
     let host = Host::new();
     let (queue_pair, exchange, news) = host.ask(None, to);
     news.wait_for_acceptance();
