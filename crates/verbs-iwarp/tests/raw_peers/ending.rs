@@ -111,7 +111,7 @@ fn a_peer_that_sends_while_the_connection_ends_sees_no_reset() {
 const PEER: &str = "VERBS_IWARP_PEER";
 
 #[test]
-#[ignore = "slow: run by the test of a process that ends, in a process of its own"]
+#[ignore = "slow: run by hand; another test runs it in a process of its own"]
 fn disconnects_and_exits() {
     let Ok(to) = env::var(PEER) else { return println!("skipped: {PEER} names no peer") };
     let to = to.parse().expect("an address");
