@@ -143,10 +143,7 @@ impl World {
                     0..0x10 => end.stream.handle_reset(),
                     0x10..0x20 => end.stream.handle_end(),
                     0x20..0x40 => end.stream.close(&mut end.memory),
-                    _ => {
-                        end.stream.release_buffers();
-                        return;
-                    }
+                    _ => end.stream.release_buffers(),
                 }
             }
         }

@@ -39,8 +39,6 @@ pub(super) struct End {
     next_receive: u64,
     /// Capacities of the receives that no Send of the peer has claimed, oldest first.
     unclaimed: VecDeque<u32>,
-    /// Number of regions that Sends have asked the peer to invalidate.
-    invalidations: u32,
 }
 
 impl End {
@@ -56,7 +54,6 @@ impl End {
             next_operation: 0,
             next_receive: 0,
             unclaimed: VecDeque::new(),
-            invalidations: 0,
         }
     }
 
