@@ -3,6 +3,8 @@
 
 use std::io::Write as _;
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -484,6 +486,71 @@ fn a_peer_that_is_stopped_for_a_while_keeps_its_connection() {
         thread::sleep(Duration::from_secs(5));
         server.signal("CONT");
         expect_both(&[server.finish(), client.finish()]);
+    }
+}
+
+/// Returns the frames of a capture that tshark decodes with a filter, with these fields.
+fn decoded(path: &Path, filter: &str, fields: &[&str]) -> String {
+    let mut command = Command::new("tshark");
+    command.args(["-r"]).arg(path).args([
+        "-Y",
+        filter,
+        "-T",
+        "fields",
+        "-o",
+        "tcp.check_checksum:TRUE",
+    ]);
+    command.args(fields.iter().flat_map(|field| ["-e", field]));
+    let output = command.output().expect("tshark runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a server and its client with a capture file each, and checks that tshark decodes the
+/// bytes of both without an error. Returns the opcodes of RDMAP that it finds.
+fn is_captured(name: &str, meeting: &Meeting<'_>, port: u16, crc: &str) -> String {
+    let folder = std::env::temp_dir();
+    let pattern = folder.join(format!("ethernot-iwarp-{name}-{}-%p.pcapng", std::process::id()));
+    let pattern = pattern.to_string_lossy().into_owned();
+    let variables = [("ETHERNOT_PCAP", pattern.as_str()), ("ETHERNOT_IWARP_CRC", crc)];
+    meeting.run_over_iwarp_with(&Network::Loopback, port, &variables);
+    let (before, _) = pattern.split_once("%p").expect("it is there");
+    let files = std::fs::read_dir(&folder).expect("the folder is there").flatten();
+    let files = files.map(|file| file.path());
+    let files: Vec<_> = files.filter(|path| path.to_string_lossy().starts_with(before)).collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+    let mut opcodes = String::new();
+    for file in files {
+        for wrong in [
+            "_ws.malformed",
+            "tcp.checksum.status == Bad",
+            "ip.checksum.status == Bad",
+            "tcp.analysis.lost_segment or tcp.analysis.retransmission",
+            "iwarp_mpa.bad_length",
+        ] {
+            assert_eq!(decoded(&file, wrong, &["frame.number"]), "", "{name}: {wrong}");
+        }
+        let setup = decoded(&file, "iwarp_mpa.req or iwarp_mpa.rep", &["iwarp_mpa.crc_flag"]);
+        assert_eq!(setup.lines().count(), 2, "{name}: {setup}");
+        opcodes += &decoded(&file, "iwarp_rdma", &["iwarp_rdma.opcode"]);
+        std::fs::remove_file(&file).expect("it is there");
+    }
+    opcodes
+}
+
+#[test]
+fn captures_of_short_messages_are_decoded_without_errors() {
+    if !are_installed(&["rping", "tshark"]) {
+        return;
+    }
+    for (crc, port) in [("0", 26_230), ("1", 26_231)] {
+        let (server, client) = ("-s -a ADDRESS -p PORT -C 20", "-c -a ADDRESS -p PORT -v -C 20");
+        let meeting = Meeting { programs: ["rping"; 2], server, client, ends: Ends::ByItself };
+        let opcodes = is_captured("rping", &meeting, port, crc);
+        // Write, Read Request, Read Response and Send.
+        for opcode in ["0x0", "0x1", "0x2", "0x3"] {
+            assert!(opcodes.contains(opcode), "{opcode}: {opcodes}");
+        }
     }
 }
 

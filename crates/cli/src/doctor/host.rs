@@ -42,6 +42,8 @@ pub(crate) fn findings() -> Vec<Finding> {
         found.extend(read(file).map(|value| plain(name, value)));
     }
     found.extend(jit(read("/proc/sys/net/core/bpf_jit_enable").as_deref()));
+    found.extend(descriptors(read("/proc/self/limits").as_deref()));
+    found.extend(free_ports(read("/proc/sys/net/ipv4/ip_local_port_range").as_deref()));
     found.extend(huge_pages(read("/proc/meminfo").as_deref()));
     found
         .extend(governor(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref()));
@@ -113,6 +115,41 @@ fn jit(value: Option<&str>) -> Option<Finding> {
     })
 }
 
+/// Returns a finding about the number of descriptors that a process may have.
+fn descriptors(limits: Option<&str>) -> Option<Finding> {
+    let value = limits?.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let soft = value.split_whitespace().next()?;
+    // Without a limit, the value is a word.
+    let is_short = soft.parse().is_ok_and(|count: u64| count < DESCRIPTORS_WANTED);
+    Some(Finding {
+        name: "open files",
+        value: soft.into(),
+        advice: is_short.then(|| {
+            "an iWARP device needs a descriptor for each connection, besides those of the program"
+                .into()
+        }),
+        remedy: is_short.then(|| format!("ulimit -n {DESCRIPTORS_WANTED}")),
+    })
+}
+
+/// Returns a finding about the ports from which iWARP devices, like all TCP clients, connect.
+fn free_ports(range: Option<&str>) -> Option<Finding> {
+    let mut ports = range?.split_whitespace().map(str::parse::<u16>);
+    let (first, last) = (ports.next()?.ok()?, ports.next()?.ok()?);
+    let is_short = u32::from(last.saturating_sub(first)) < PORTS_WANTED;
+    Some(Finding {
+        name: "net.ipv4.ip_local_port_range",
+        value: format!("{first} to {last}"),
+        advice: is_short.then(|| {
+            "an iWARP device connects from a port of this range, and an ended connection keeps its \
+             port for a minute"
+                .into()
+        }),
+        remedy: is_short
+            .then(|| "sudo sysctl -w net.ipv4.ip_local_port_range='32768 60999'".into()),
+    })
+}
+
 fn huge_pages(meminfo: Option<&str>) -> Option<Finding> {
     let count = meminfo?.lines().find_map(|line| line.strip_prefix("HugePages_Total:"))?;
     Some(plain("huge pages", count.trim().into()))
@@ -145,9 +182,31 @@ const KERNEL_FOR_ALL: (u32, u32) = (5, 9);
 /// Memory of an XDP link: 2048 frames of 4 KiB to receive, as many to send, and their rings.
 const LOCKED_BYTES_WANTED: u64 = 17 << 20;
 
+/// Number of open files that most hosts permit. A limit below it is unusual, and leaves too few
+/// descriptors for connections.
+const DESCRIPTORS_WANTED: u64 = 1024;
+
+/// Number of ports for connections below which a program that connects often runs out of them. The
+/// kernel has 28 thousand by default.
+const PORTS_WANTED: u32 = 1000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_descriptors_and_few_ports_cause_a_warning() {
+        let limits = |soft: &str| format!("Max open files   {soft}   524288   files\n");
+        let short = descriptors(Some(&limits("256"))).unwrap();
+        assert_eq!((short.value.as_str(), short.remedy.unwrap()), ("256", "ulimit -n 1024".into()));
+        assert_eq!(descriptors(Some(&limits("1024"))).unwrap().advice, None);
+        assert_eq!(descriptors(Some(&limits("unlimited"))).unwrap().advice, None);
+        assert_eq!(descriptors(Some("Max cpu time 1 2")), None);
+        assert_eq!(free_ports(Some("32768\t60999")).unwrap().advice, None);
+        let few = free_ports(Some("60000 60099")).unwrap();
+        assert!(few.advice.is_some() && few.value == "60000 to 60099");
+        assert_eq!(free_ports(Some("60000")), None);
+    }
 
     #[test]
     fn small_socket_buffers_cause_a_warning_unless_they_can_be_exceeded() {

@@ -101,6 +101,12 @@ pub(super) const ROWS: &[Row] = &[
         "bad frames",
         SIW,
     ),
+    none_fails(
+        "tshark on captures of short messages between own ends, without and with CRC",
+        "programs",
+        "--test iwarp captures_of_short_messages_are_decoded_without_errors",
+        true,
+    ),
     none_fails("torture of two streams, 20 000 seeds", "iwarp", SEEDS, false),
     none_fails("torture of two streams, few seeds", "iwarp", "--lib random_work_over", true),
     none_fails("planted faults that the torture does not find", "iwarp", "--lib planted", true),
