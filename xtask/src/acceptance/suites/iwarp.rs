@@ -102,9 +102,9 @@ pub(super) const ROWS: &[Row] = &[
         SIW,
     ),
     none_fails(
-        "tshark on captures of short messages between own ends, without and with CRC",
+        "tshark on captures of own ends, without and with CRC",
         "programs",
-        "--test iwarp captures_of_short_messages_are_decoded_without_errors",
+        "--test iwarp captures_are_decoded_without_errors",
         true,
     ),
     none_fails("torture of two streams, 20 000 seeds", "iwarp", SEEDS, false),
