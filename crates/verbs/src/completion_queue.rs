@@ -454,14 +454,16 @@ impl CompletionQueue {
     /// Returns [`Error::NoDevice`] in a forked child.
     pub fn arm(&self, what: Arm) -> Result<(), Error> {
         self.context.provider().check()?;
-        if self.channel.is_none() {
+        let Some(channel) = &self.channel else {
             // Some programs also arm queues that have no channel. This has no effect.
             return Ok(());
-        }
+        };
         self.armed.fetch_max(what as u8, Ordering::SeqCst);
         let _has_events = self.work.arm(what);
         self.fire_if_due();
-        self.context.provider().serve_alone();
+        if !channel.expects_wait() {
+            self.context.provider().serve_alone();
+        }
         Ok(())
     }
 

@@ -269,6 +269,25 @@ fn a_blocked_thread_drives_the_device_until_an_event() {
 }
 
 #[test]
+fn a_program_that_waits_in_calls_drives_the_device_itself_for_the_next_arms() {
+    let watched = Watched::new();
+    let arm = || watched.queue.arm(Arm::Next).expect("it is armed");
+    let left_alone = || watched.host.device.left_alone.load(Ordering::SeqCst);
+    arm();
+    assert_eq!(left_alone(), 1, "it may wait on the descriptor");
+    watched.other.post_receive(&[receive(1, &[])]).expect("a receive");
+    watched.one.post_send(&[send(2, &[])]).expect("a send");
+    watched.channel.get().expect("an event").acknowledge_events(1);
+    assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
+    for _ in 0..4 {
+        arm();
+    }
+    assert_eq!(left_alone(), 1);
+    arm();
+    assert_eq!(left_alone(), 2, "it has not waited in a call for long");
+}
+
+#[test]
 fn a_blocked_thread_gets_the_event_of_an_armed_queue_with_completions() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
