@@ -212,7 +212,7 @@ fn control(set: RawFd, how: i32, fd: BorrowedFd<'_>, key: u64, events: u32) -> i
 }
 
 /// Maximum number of descriptors reported in one turn. The next turn reports the others.
-const READY_MAX: i32 = 16;
+pub(crate) const READY_MAX: i32 = 16;
 
 #[cfg(test)]
 mod tests {

@@ -334,8 +334,8 @@ impl Driver {
             host.hooks.on_due(&mut self.engine, memory.begun(), now);
             worked = true;
         }
-        if host.sleeper.auxiliary.is_in_use() && !is_parting {
-            let ready = self.poll_auxiliary(host, caller, now, &memory);
+        if host.sleeper.auxiliary.is_in_use() {
+            let ready = !is_parting && self.poll_auxiliary(host, caller, now, &memory);
             worked |= ready;
             more |= ready;
         }
@@ -350,6 +350,9 @@ impl Driver {
         }
         // Machines come after the doorbells, because a machine may do the work of a source.
         if !self.machines.is_empty() {
+            if is_parting {
+                self.machines.on_polled(0);
+            }
             let (machines_worked, waits) = self.turn_machines(host, now, &memory);
             worked |= machines_worked;
             more |= waits;
@@ -802,6 +805,7 @@ impl Driver {
             AUXILIARY_KEYS.. => auxiliary_sockets.receive(engine, memory.begun(), now, key),
             _ => host.hooks.on_descriptor(engine, memory.begun(), now, key, ready),
         });
+        self.machines.on_polled(ready);
         ready > 0
     }
 

@@ -10,7 +10,7 @@ use mem::MemoryAccess;
 use semantics::CompletionQueue;
 use thiserror::Error;
 
-use crate::auxiliary::{Auxiliary, Readiness};
+use crate::auxiliary::{Auxiliary, READY_MAX, Readiness};
 use crate::fork::Forked;
 use crate::runtime::Shared;
 
@@ -34,6 +34,11 @@ pub trait Machine: Any + Send {
     /// The runtime calls this in each turn while the descriptor is ready, and may call it once more
     /// after the machine has unwatched the descriptor.
     fn on_descriptor(&mut self, key: u64, ready: Readiness);
+
+    /// Handles that the runtime polls the watched descriptors in this turn, or sleeps on them after
+    /// it. The machine therefore need not try descriptors that were not reported as ready. The
+    /// runtime calls this before [`Machine::turn`].
+    fn on_polled(&mut self) {}
 
     /// Moves those completion queues to `fired` whose armed condition was met since the last call.
     /// The runtime calls this after each turn.
@@ -216,6 +221,17 @@ impl Machines {
         let found = self.attached.iter_mut().find(|(id, _)| id.common_key(key) == common_key);
         if let Some((_, machine)) = found {
             machine.on_descriptor(key, ready);
+        }
+    }
+
+    /// Announces to each machine a poll that found `ready` descriptors, unless others may be ready,
+    /// too.
+    pub(crate) fn on_polled(&mut self, ready: usize) {
+        if ready >= READY_MAX as usize {
+            return;
+        }
+        for (_, machine) in &mut self.attached {
+            machine.on_polled();
         }
     }
 

@@ -50,6 +50,9 @@ pub(crate) struct Streams {
     /// The streams that have something to do in the next turn.
     active: Vec<u32>,
     busy: BusyStreams,
+    /// Whether the runtime polls the descriptors around the next turn, which then need not try to
+    /// read the busy streams.
+    is_polled: bool,
     /// When streams want their turns. An entry may be out of date: the stream decides.
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
     /// The streams that may have memory of bursts.
@@ -129,6 +132,7 @@ impl Streams {
             rung_now: Vec::new(),
             active: Vec::new(),
             busy: BusyStreams::default(),
+            is_polled: false,
             timers: BinaryHeap::new(),
             used: Vec::new(),
             release_at: Instant::NEVER,
@@ -505,7 +509,9 @@ impl Machine for Streams {
             self.resume_ports();
         }
         // While there is other work, a reading in advance would only cost a system call.
-        let busy = if self.active.is_empty() { self.busy } else { BusyStreams::default() };
+        let is_polled = std::mem::take(&mut self.is_polled);
+        let is_tried = self.active.is_empty() && !is_polled;
+        let busy = if is_tried { self.busy } else { BusyStreams::default() };
         for index in busy.iter() {
             let entry = self.slots.get_mut(index as usize).and_then(|slot| slot.entry.as_mut());
             if let Some(entry) = entry {
@@ -565,6 +571,10 @@ impl Machine for Streams {
             entry.is_writable |= ready.writable;
             self.activate(index);
         }
+    }
+
+    fn on_polled(&mut self) {
+        self.is_polled = true;
     }
 
     fn take_fired(&mut self, fired: &mut Vec<Arc<CompletionQueue>>) {
