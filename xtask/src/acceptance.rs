@@ -13,6 +13,7 @@ mod constants;
 mod entries;
 mod fabric_rows;
 mod found;
+mod guest_figures;
 mod printed;
 mod repeated;
 mod runner;
@@ -138,6 +139,9 @@ enum Probe {
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
     /// The number of rows of these suites that are ok at the commit of `--against` and short here.
     Verdicts(&'static [&'static str]),
+    /// The ratio of two figures of devices in a guest whose clock counts instructions. `unit` is the
+    /// unit of both figures.
+    InGuest { of: &'static str, to: &'static str, unit: &'static str },
     /// A count in the sources.
     Sources(structure::Count),
     /// Nothing that exists yet: the row cannot run, for this reason. It states what is still to be

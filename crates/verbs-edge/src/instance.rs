@@ -12,8 +12,8 @@ use links::Opener;
 use mem::{MemoryAccess, TableLimits};
 use runtime::{Runtime, RuntimeConfig};
 use verbs::{
-    Error, Gid, Log, LogLevel, PortCounters, QueuePairState, QueuePairType, Registry, SharedCapture,
-    WAIT_MAX,
+    Error, Gid, Log, LogLevel, PortCounters, QueuePairState, QueuePairType, Registry,
+    SharedCapture, WAIT_MAX,
 };
 use wire_edge::{PeerAddr, QueuePairNumber};
 use work::SharedReceives;

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::commands::{cause, last_line, run};
 use super::found::{Failure, Found};
+use super::guest_figures::Figures;
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
 use super::{
     against, compared, constants, entries, printed, repeated, sender, structure, verdicts,
@@ -36,6 +37,8 @@ pub(super) struct Runner<'a> {
     results: HashMap<Vec<String>, Result<Value, Failure>>,
     /// Output of tests, by their arguments.
     printed: HashMap<Vec<String>, Result<String, Failure>>,
+    /// Figures of devices in a guest, measured on first use.
+    in_guest: Option<Result<Figures, Failure>>,
 }
 
 impl<'a> Runner<'a> {
@@ -50,6 +53,7 @@ impl<'a> Runner<'a> {
             libraries: None,
             results: HashMap::new(),
             printed: HashMap::new(),
+            in_guest: None,
         }
     }
 
@@ -131,6 +135,15 @@ impl<'a> Runner<'a> {
             }
             Probe::AgainstEach(figures) => against::worst(self, figures),
             Probe::Against { arguments, of, field } => against::ratio(self, arguments, of, field),
+            Probe::InGuest { .. } if self.quick => {
+                Err(Failure::CannotRun("run without --quick".into()))
+            }
+            Probe::InGuest { of, to, unit } => {
+                let figures = self.in_guest()?;
+                let (figure, other) = (figures.value(of)?, figures.value(to)?);
+                let note = format!(" ({} and {} {unit})", rounded(figure), rounded(other));
+                Ok(Found { figure: ratio(figure, other)?, note, bare: None })
+            }
             Probe::Sources(count) => {
                 structure::count(self.workspace, self.against.as_deref(), count)
             }
@@ -217,6 +230,18 @@ impl<'a> Runner<'a> {
         self.libraries
             .get_or_insert_with(|| build().map(|_folder| ()).map_err(|error| error.to_string()))
             .clone()
+    }
+
+    /// Returns the figures of devices in a guest.
+    fn in_guest(&mut self) -> Result<Figures, Failure> {
+        if self.in_guest.is_none() {
+            let program = self.program();
+            let program = program.and_then(|program| self.libraries().map(|()| program));
+            let figures = program.map_err(Failure::CannotRun);
+            let workspace = self.workspace;
+            self.in_guest = Some(figures.and_then(|path| Figures::measure(workspace, &path)));
+        }
+        self.in_guest.clone().unwrap_or_else(|| Err(Failure::CannotRun("not measured".into())))
     }
 
     pub(super) fn program(&mut self) -> Result<PathBuf, String> {

@@ -22,6 +22,15 @@ const fn against(name: &'static str, bound: Bound, figure: &'static str) -> Row 
     Row { name, bound, bound_quick: None, probe: Probe::AgainstPrinted { tests, name: figure } }
 }
 
+/// A row about the ratio of two figures that `tools/guest/device-figures` prints, with their unit.
+const fn in_guest(
+    name: &'static str,
+    bound: Bound,
+    (of, to, unit): (&'static str, &'static str, &'static str),
+) -> Row {
+    Row { name, bound, bound_quick: None, probe: Probe::InGuest { of, to, unit } }
+}
+
 /// The last commit before the verbs had room for a second wire.
 pub(super) const BEFORE: &str = "3b0f65a3";
 
@@ -43,8 +52,6 @@ const SIW: Tests = Tests {
     part: "programs_meet_siw",
     part_quick: Some("programs_meet_siw_over"),
 };
-
-const NO_PEER: &str = "not built yet: no measurement against siw in a guest";
 
 pub(super) const ROWS: &[Row] = &[
     none_fails(
@@ -147,20 +154,32 @@ pub(super) const ROWS: &[Row] = &[
         "latency_of_writes",
         "latency of writes against TCP",
     ),
-    missing(
+    in_guest(
         "in one guest, instruction clock: 64 KiB writes against siw as shipped",
         Bound::AtLeast(5.0, "x"),
-        NO_PEER,
+        ("write-own", "write-siw", "MiB/s"),
     ),
-    missing("same, against siw at its best", Bound::AtLeast(1.0, "x"), NO_PEER),
-    missing("same, against rxe", Bound::AtLeast(3.0, "x"), NO_PEER),
-    missing("same, time of 8 B sends against siw", Bound::AtMost(1.1, "x"), NO_PEER),
-    missing(
+    in_guest(
+        "same, against siw at its best",
+        Bound::AtLeast(1.0, "x"),
+        ("write-own", "write-siw-at-best", "MiB/s"),
+    ),
+    in_guest("same, against rxe", Bound::AtLeast(3.0, "x"), ("write-own", "write-rxe", "MiB/s")),
+    in_guest(
+        "same, time of 8 B sends against siw",
+        Bound::AtMost(1.1, "x"),
+        ("send-own", "send-siw", "us"),
+    ),
+    in_guest(
         "registering 1 GiB in that guest against registering 4 KiB",
         Bound::AtMost(1.5, "x"),
-        NO_PEER,
+        ("register-own-1073741824", "register-own-4096", "us"),
     ),
-    missing("same, 4 KiB against 4 KiB with siw", Bound::AtMost(0.2, "x"), NO_PEER),
+    in_guest(
+        "same, 4 KiB against 4 KiB with siw",
+        Bound::AtMost(0.2, "x"),
+        ("register-own-4096", "register-siw-4096", "us"),
+    ),
     measured(
         "1000 streams, 64 reads of 64 KiB in flight: processor time of a read against one stream",
         Bound::AtMost(1.3, "x"),
