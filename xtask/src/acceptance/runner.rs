@@ -101,7 +101,7 @@ impl<'a> Runner<'a> {
                 let result = self.result(arguments).map_err(unmeasured)?;
                 sender::contenders(&result, path_of(arguments), test, &pair)
             }
-            Probe::Tests { in_quick: false, .. } if self.quick => {
+            Probe::Tests { in_quick: false, .. } | Probe::InGuest { .. } if self.quick => {
                 Err(Failure::CannotRun("run without --quick".into()))
             }
             Probe::Tests { package, chosen, .. } => sender::tests(package, chosen),
@@ -135,9 +135,6 @@ impl<'a> Runner<'a> {
             }
             Probe::AgainstEach(figures) => against::worst(self, figures),
             Probe::Against { arguments, of, field } => against::ratio(self, arguments, of, field),
-            Probe::InGuest { .. } if self.quick => {
-                Err(Failure::CannotRun("run without --quick".into()))
-            }
             Probe::InGuest { of, to, unit } => {
                 let figures = self.in_guest()?;
                 let (figure, other) = (figures.value(of)?, figures.value(to)?);
