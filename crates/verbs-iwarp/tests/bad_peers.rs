@@ -16,6 +16,7 @@ use verbs::{
     QueuePairInit, QueuePairLimits, QueuePairState, QueuePairType, ReceiveRequest, ScatterGather,
     Strictness,
 };
+use verbs_iwarp::Settings;
 use wire_iwarp::{
     Cause, Crc, EnhancedSetup, LENGTH_BYTES, Opcode, Parsed, QueueNumber, ReadRequest, Revision,
     SEGMENT_HEADER_BYTES_MAX, SETUP_FRAME_BYTES_MAX, Segment, SetupFlags, SetupFrame, SetupKind,
@@ -52,7 +53,7 @@ struct Connection {
 
 impl Server {
     fn new() -> Self {
-        let managed = verbs_iwarp::device("iwarp0", Strictness::Lenient).expect("the host has one");
+        let managed = verbs_iwarp::device(Settings::new("iwarp0")).expect("the host has one");
         let host = ManagedHost::new(vec![managed]);
         let channel = EventChannel::new(&host).expect("a channel");
         let listener = Id::new(&host, &channel, PortSpace::Tcp, None).expect("an id");
@@ -445,7 +446,7 @@ fn a_request_that_never_ends_is_given_up() {
     peer.write_all(&request(plain())[..23]).expect("it is connected");
     let mut answer = Vec::new();
     peer.read_to_end(&mut answer).expect("the device closes the connection");
-    assert_eq!(answer, []);
+    assert_eq!(answer, [0_u8; 0]);
     server.expect_well();
 }
 
@@ -469,7 +470,7 @@ fn a_bad_request_and_bytes_behind_a_request_are_not_answered() {
             Ok(_) => {}
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
         }
-        assert_eq!(answer, []);
+        assert_eq!(answer, [0_u8; 0]);
     }
     server.expect_well();
 }
@@ -489,7 +490,7 @@ fn a_reset_at_any_byte_of_the_request_does_not_disturb_the_server() {
 #[test]
 fn a_port_of_another_tcp_server_is_in_use() {
     let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let managed = verbs_iwarp::device("iwarp0", Strictness::Lenient).expect("the host has one");
+    let managed = verbs_iwarp::device(Settings::new("iwarp0")).expect("the host has one");
     let host = ManagedHost::new(vec![managed]);
     let channel = EventChannel::new(&host).expect("a channel");
     let id = Id::new(&host, &channel, PortSpace::Tcp, None).expect("an id");

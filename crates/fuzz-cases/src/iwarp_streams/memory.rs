@@ -99,7 +99,7 @@ impl OracleMemory {
             return Err(Refusal::Bounds);
         }
         let is_allowed = match access {
-            Access::LocalRead | Access::LocalWrite => true,
+            Access::LocalRead | Access::LocalWrite | Access::Receive => true,
             Access::RemoteRead => piece.key == READABLE,
             Access::RemoteWrite => piece.key == WRITABLE,
         };
@@ -125,7 +125,7 @@ impl Memory for OracleMemory {
     fn check(&mut self, piece: Piece, access: Access) -> Result<(), Refusal> {
         assert!(piece.bytes > 0, "an empty piece is checked");
         let checked = self.permit(piece, access);
-        let is_sink = matches!(access, Access::LocalWrite | Access::RemoteWrite);
+        let is_sink = matches!(access, Access::LocalWrite | Access::Receive | Access::RemoteWrite);
         self.is_refused |= checked.is_err() && is_sink;
         checked
     }
@@ -139,7 +139,7 @@ impl Memory for OracleMemory {
     ) -> Result<(), Refusal> {
         assert_eq!(bytes.len(), piece.bytes as usize);
         assert!(!bytes.is_empty() && !self.is_ended && !self.is_refused, "{piece:?} is placed");
-        assert!(matches!(access, Access::LocalWrite | Access::RemoteWrite));
+        assert!(matches!(access, Access::LocalWrite | Access::Receive | Access::RemoteWrite));
         self.expect_owned(piece, access);
         let permitted = self.permit(piece, access);
         // The stream has checked the piece, so only the end of a region can refuse it now.

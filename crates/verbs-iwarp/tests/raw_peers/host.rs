@@ -13,8 +13,9 @@ use verbs::{
     AccessFlags, AttributeMask, CompletionQueue, CompletionStatus, Context, Gid, MemoryRegion,
     Modification, ProtectionDomain, QueuePair, QueuePairAttributes, QueuePairInit, QueuePairLimits,
     QueuePairState, QueuePairType, ReceiveRequest, ScatterGather, SendFlags, SendOpcode,
-    SendRequest, SharedReceiveQueue, Strictness, WorkCompletion,
+    SendRequest, SharedReceiveQueue, WorkCompletion,
 };
+use verbs_iwarp::Settings;
 
 use crate::peer::{Peer, PeerPort};
 
@@ -38,7 +39,7 @@ pub(crate) struct Connection {
 
 impl Host {
     pub(crate) fn new() -> Self {
-        let managed = verbs_iwarp::device("iwarp0", Strictness::Lenient).expect("the host has one");
+        let managed = verbs_iwarp::device(Settings::new("iwarp0")).expect("the host has one");
         let context = managed.device.open().expect("it opens");
         let domain = context.allocate_domain().expect("a domain");
         let queue = context.create_completion_queue(1024, None).expect("a queue");

@@ -1,13 +1,8 @@
-//! The iWARP device. Rows that cannot run yet name what is missing.
+//! The iWARP device.
 
 use super::{none_fails, printed};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Probe, Row};
-
-/// A row about something that is not measured yet.
-const fn missing(name: &'static str, bound: Bound, what: &'static str) -> Row {
-    Row { name, bound, bound_quick: None, probe: Probe::Missing(what) }
-}
 
 /// A row about a slow test of programs that prints a figure.
 const fn slow(name: &'static str, bound: Bound, part: &'static str, figure: &'static str) -> Row {
