@@ -248,15 +248,17 @@ fn without_controls(value: &mut Value) {
 /// Adds a line for the device, and one for each of its queue pairs.
 fn show(text: &mut String, device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) {
     let addresses: Vec<_> = device.addresses.iter().map(ToString::to_string).collect();
+    // The kernel chooses the addresses of an iWARP device.
+    let at =
+        if addresses.is_empty() { String::new() } else { format!(" at {}", addresses.join(", ")) };
     let waiting: u32 = device.completion_queues.iter().map(|queue| queue.waiting).sum();
     let overrun = device.completion_queues.iter().filter(|queue| queue.is_overrun).count();
     let _ = write!(
         text,
-        "{} ({}): {} at {}; {}, {} with {waiting} unfetched completions",
+        "{} ({}): {}{at}; {}, {} with {waiting} unfetched completions",
         device.program,
         device.process,
         device.device,
-        addresses.join(", "),
         counted(device.queue_pairs.len(), "queue pair"),
         counted(device.completion_queues.len(), "completion queue"),
     );
@@ -381,13 +383,13 @@ fn traffic(
     known: &BTreeMap<u32, &QueuePairReport>,
 ) -> [String; 2] {
     let known = known.get(&pair.number);
-    [|pair: &QueuePairReport| pair.bytes_sent, |pair: &QueuePairReport| pair.bytes_received].map(
-        |of| {
-            let now = of(pair);
-            let then = if before.is_some() { known.map_or(now, |pair| of(pair)) } else { 0 };
-            bytes(now.saturating_sub(then))
-        },
-    )
+    let both: [fn(&QueuePairReport) -> u64; 2] =
+        [|pair| pair.bytes_sent, |pair| pair.bytes_received];
+    both.map(|of| {
+        let now = of(pair);
+        let then = if before.is_some() { known.map_or(now, |pair| of(pair)) } else { 0 };
+        bytes(now.saturating_sub(then))
+    })
 }
 
 /// Returns a table whose columns behind the fourth contain numbers.
