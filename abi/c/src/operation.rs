@@ -2,9 +2,11 @@
 
 use std::ffi::c_void;
 
-use ethernot::{OperationHandle, OperationStatus, Order};
+use ethernot::{
+    OperationHandle, OperationStatus, Order, PATCH_BLOCK_BYTES, PATCH_RECORD_BYTES_MAX,
+};
 
-use crate::bytes::{given, has_place, limit, put};
+use crate::bytes::{given, hand_out, has_place, limit, put};
 use crate::connection::{CONNECTIONS, Connection};
 use crate::failure::{Failure, Result, call};
 use crate::handle::Table;
@@ -69,6 +71,8 @@ pub enum CompletionKind {
     Notification = 6,
     /// Any other kind.
     Other = 7,
+    /// A patch by this side.
+    Patch = 8,
 }
 
 /// The result of an operation or a receive, or a notification.
@@ -283,6 +287,97 @@ pub unsafe extern "C" fn ethernot_compare_swap(
     unsafe { start(options, operation, post) }
 }
 
+/// Stores `value` in a 64-bit word of the peer's memory. `ethernot_operation_wait` returns the old
+/// value.
+///
+/// Returns `ETHERNOT_RESULT_INVALID` if the connection has no swaps. Both endpoints must offer them;
+/// endpoints of libraries without `ethernot_swap` do not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ethernot_swap(
+    connection: *mut Connection,
+    remote: *const Remote,
+    remote_offset: u64,
+    value: u64,
+    options: *const OperationOptions,
+    operation: *mut *mut Operation,
+) -> Result {
+    let post = |options| {
+        // SAFETY: the program promises that `remote` is null or valid.
+        let remote = unsafe { remote_of(remote) }?;
+        Ok(CONNECTIONS.get(connection)?.swap(&remote, remote_offset, value, options)?)
+    };
+    // SAFETY: the program promises that each pointer is null or valid.
+    unsafe { start(options, operation, post) }
+}
+
+/// Copies scattered words of four bytes to the peer's memory. The local bytes are records of
+/// `ethernot_patch_encode`. The program must not change them until the operation is complete.
+///
+/// The records name words of the area that begins at `remote_offset`. The address of the area must be
+/// a multiple of 4. A thread of the peer that reads a word sees the old word or the new word. The
+/// operation cannot have `ETHERNOT_STRICT`.
+///
+/// Returns `ETHERNOT_RESULT_INVALID` if the connection has no patches, like `ethernot_swap`. Use
+/// `ethernot_write` then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ethernot_patch(
+    connection: *mut Connection,
+    memory: *mut Memory,
+    offset: u64,
+    remote: *const Remote,
+    remote_offset: u64,
+    length: u64,
+    options: *const OperationOptions,
+    operation: *mut *mut Operation,
+) -> Result {
+    let post = |options| {
+        let (connection, memory) = (CONNECTIONS.get(connection)?, MEMORY.get(memory)?);
+        // SAFETY: the program promises that `remote` is null or valid.
+        let remote = unsafe { remote_of(remote) }?;
+        Ok(connection.patch(&memory.region, offset, &remote, remote_offset, length, options)?)
+    };
+    // SAFETY: the program promises that each pointer is null or valid.
+    unsafe { start(options, operation, post) }
+}
+
+/// Writes the words in which `after` differs from `before` as records to `records`, for
+/// `ethernot_patch`. Writes the number of bytes to `used`.
+///
+/// `before` and `after` have `length` bytes each: a multiple of 4, at most 8 MiB. `records` has room
+/// for `capacity` bytes. 136 bytes for each 128 bytes of the area, or part of them, are always enough.
+/// The three areas must not overlap. Returns `ETHERNOT_RESULT_INVALID` if a size is not allowed or the
+/// room is too small.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ethernot_patch_encode(
+    before: *const c_void,
+    after: *const c_void,
+    length: usize,
+    records: *mut c_void,
+    capacity: usize,
+    used: *mut usize,
+) -> Result {
+    call(|| {
+        has_place(used)?;
+        has_place(records)?;
+        // SAFETY: the program promises that the pointers are null or point to this number of bytes.
+        let (before, after) = unsafe { (given(before, length)?, given(after, length)?) };
+        // The program's room may be uninitialised memory, so the records are encoded elsewhere.
+        let most = length.div_ceil(PATCH_BLOCK_BYTES).saturating_mul(PATCH_RECORD_BYTES_MAX);
+        let mut encoded = vec![0; capacity.min(most)];
+        let count = ethernot::encode_patch(before, after, &mut encoded).ok_or_else(|| {
+            let text = format!(
+                "{length} bytes are no area of a patch (a multiple of 4, at most 8 MiB), or {capacity} bytes are \
+                 too few for its records; give 136 bytes for each 128"
+            );
+            Failure::new(Result::Invalid, text)
+        })?;
+        let bytes = encoded.get(..count).unwrap_or_default();
+        // SAFETY: null was rejected above, and `records` has room for `capacity` bytes.
+        unsafe { hand_out(bytes, records, capacity, used) };
+        Ok(())
+    })
+}
+
 /// Sends a message. The message consumes a receive of the peer. The peer may post the receive
 /// before or after this call.
 #[unsafe(no_mangle)]
@@ -418,7 +513,8 @@ pub(crate) fn completion_of(found: &ethernot::Completion) -> Completion {
         kind: match found.kind {
             Kind::Write => CompletionKind::Write,
             Kind::Read => CompletionKind::Read,
-            Kind::FetchAdd | Kind::CompareSwap => CompletionKind::Atomic,
+            Kind::Patch => CompletionKind::Patch,
+            Kind::FetchAdd | Kind::CompareSwap | Kind::Swap => CompletionKind::Atomic,
             Kind::Send => CompletionKind::Send,
             Kind::Receive => CompletionKind::Receive,
             Kind::Notification => CompletionKind::Notification,

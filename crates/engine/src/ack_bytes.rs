@@ -2,8 +2,8 @@
 
 use delivery::Instant;
 use wire_edge::{
-    ACK_BLOCK_WORDS_MAX, ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, HEADER_BYTES_MAX,
-    ack_section_bytes, encode_acks,
+    ACK_BLOCK_WORDS_MAX, ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, COMMON_BYTES,
+    HEADER_BYTES_MAX, ack_section_bytes, encode_acks,
 };
 
 use crate::connection::Connection;
@@ -100,9 +100,15 @@ impl AckBytes {
 const ACK_SECTION_BYTES_MIN: usize = ack_section_bytes(&[]);
 const ACK_BLOCK_BYTES_MAX: usize = 12 + 8 * ACK_BLOCK_WORDS_MAX;
 
-/// Number of bytes that acknowledgements must leave free in a data frame, for the headers of the
-/// frame and a few bytes of payload.
+/// Number of bytes that acknowledgements must leave free in an Ack frame, as in a data frame with
+/// the headers of any operation but a patch and a few bytes of payload.
 pub(crate) const BESIDE_ACKS_BYTES: usize = HEADER_BYTES_MAX + 12;
+
+/// Returns the number of bytes that acknowledgements must leave free in a data frame of this
+/// connection. After a patch was posted, the frame must have room for a record.
+pub(crate) fn beside_acks_bytes(connection: &Connection) -> usize {
+    COMMON_BYTES + connection.outbound().room_bytes_min() as usize
+}
 
 /// Checks that the smallest frame of the protocol has room for an ack section with blocks about two
 /// links.

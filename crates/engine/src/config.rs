@@ -86,6 +86,9 @@ pub struct EngineConfig {
     /// 0. Simulations that test the wrap-around of numbers set another value: at least 2048, and
     /// equal at both ends.
     pub numbers_from: u32,
+    /// Whether connections other than queue pairs offer the operations Patch and Swap. They exist on
+    /// a connection only if both ends offer them.
+    pub patches: bool,
 }
 
 delivery::setters!(EngineConfig {
@@ -112,6 +115,7 @@ delivery::setters!(EngineConfig {
     packets_max: u16,
     allocates_ahead: bool,
     numbers_from: u32,
+    patches: bool,
 });
 
 impl EngineConfig {
@@ -147,6 +151,7 @@ impl EngineConfig {
             order_pool_bytes: self.order_pool_bytes,
             receives: self.receives_max,
             rights: mem::Rights::ALL,
+            patches: self.patches,
         }
     }
 
@@ -248,6 +253,7 @@ impl Default for EngineConfig {
             packets_max: 2048,
             allocates_ahead: true,
             numbers_from: 0,
+            patches: true,
         }
     }
 }

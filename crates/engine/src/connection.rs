@@ -298,11 +298,12 @@ impl Connection {
         self.terms.as_ref().map_or(config.keep_alive_ns, |terms| terms.keep_alive_ns())
     }
 
-    //= protocol.md: feature.1
+    //= protocol.md: feature.1, patch.8
     /// Returns the features that this end offers.
-    pub(crate) fn features(&self) -> Features {
+    pub(crate) fn features(&self, config: &EngineConfig) -> Features {
         match &self.terms {
             Some(terms) if terms.wants_queue_pair() => Features::QUEUE_PAIR,
+            _ if config.patches => Features::PATCH,
             _ => Features::NONE,
         }
     }
@@ -688,4 +689,5 @@ pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
     read_depth: 0,
     order_pool_bytes: 0,
     credit: MessageNumber(0),
+    patches: false,
 };

@@ -9,6 +9,7 @@ use wire_edge::{
 };
 
 use crate::attempt::Attempt;
+use crate::config::EngineConfig;
 use crate::config::{OPERATION_WINDOW_MAX, READ_DEPTH_MAX};
 use crate::connection::Connection;
 use crate::engine::Engine;
@@ -72,7 +73,7 @@ impl Engine {
         };
         parts.reception.on_accepted(peer);
         let terms = OwnTerms::new(parts.config, terms);
-        let operations = (granted(&parameters), domain, queues.into());
+        let operations = (granted(parts.config, &parameters), domain, queues.into());
         connection.accept(now, parts.config, peer, operations, terms, private_data);
         connection.on_peer_wants(parameters.features);
         let state = PathState::validated(now);
@@ -482,7 +483,7 @@ impl Parts<'_> {
         addresses: Addresses<'_>,
     ) {
         connection.names_mut().on_accepted(source, parameters);
-        connection.outbound_mut().set_peer_limits(granted(parameters));
+        connection.outbound_mut().set_peer_limits(granted(self.config, parameters));
         connection.on_peer_wants(parameters.features);
         let attempt = connection.establish(now, self.config);
         self.counters.handshakes_completed += 1;
@@ -562,7 +563,7 @@ impl Parts<'_> {
         let limits = connection.limits(self.config);
         Parameters {
             incarnation: self.incarnation,
-            features: connection.features(),
+            features: connection.features(self.config),
             epoch: connection.names().epoch(),
             links_max: u16::from(self.config.links_max.clamp(1, LinkIndex::MAX + 1)),
             frame_bytes_max: links().map(|caps| caps.frame_bytes_max).max().unwrap_or(1472),
@@ -595,13 +596,14 @@ fn follows(
     attempt.on_moved((link, there), moved.service)
 }
 
-/// Returns the limits that a peer grants in its parameters.
-const fn granted(parameters: &Parameters) -> PeerLimits {
+/// Returns the limits that a peer grants in its parameters to an end with this configuration.
+const fn granted(config: &EngineConfig, parameters: &Parameters) -> PeerLimits {
     PeerLimits {
         operation_window: parameters.operation_window,
         read_depth: parameters.read_depth,
         order_pool_bytes: parameters.order_pool_bytes,
         credit: parameters.receive_credit,
+        patches: config.patches && parameters.features.contains(Features::PATCH),
     }
 }
 

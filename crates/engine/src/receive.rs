@@ -341,7 +341,8 @@ impl Parts<'_> {
         match decoded.header {
             Header::Write { operation, offset, .. }
             | Header::Send { operation, offset, .. }
-            | Header::SendInvalidate { operation, offset, .. } => {
+            | Header::SendInvalidate { operation, offset, .. }
+            | Header::Patch { operation, offset, .. } => {
                 let is_behind = connection.requests_mut().is_behind(operation, offset);
                 connection.paths_mut()[position].on_data(is_behind);
                 self.handle_request(now, memory, connection, position, decoded, payload)
@@ -688,6 +689,7 @@ fn eliciting(frame: &Frame<'_>) -> Eliciting {
         Header::Write { .. }
         | Header::Send { .. }
         | Header::SendInvalidate { .. }
+        | Header::Patch { .. }
         | Header::ReadResponse { .. }
             if !frame.prefix.flags.contains(Flags::LAST) =>
         {

@@ -4,7 +4,7 @@
 use delivery::{Instant, LINKS_MAX, LinkView, QUANTUM_NS, SchedulingPolicy};
 use mem::MemoryAccess;
 
-use crate::ack_bytes::BESIDE_ACKS_BYTES;
+use crate::ack_bytes::beside_acks_bytes;
 use crate::connection::Connection;
 use crate::new_frame::{COMMON_BYTES, Emit, Sent};
 use crate::parts::Parts;
@@ -178,14 +178,15 @@ impl Parts<'_> {
                 continue;
             }
             if core::mem::take(&mut owes) {
-                let limit = frame_bytes as usize - BESIDE_ACKS_BYTES;
+                let limit = frame_bytes as usize - beside_acks_bytes(connection);
                 self.scratch.write_acks(now, connection, limit);
             }
             let acks_len = self.scratch.acks_len();
             let whole = frame_bytes - COMMON_BYTES - acks_len as u32;
             let together = self.config.scheduling == SchedulingPolicy::EarliestDelivery
                 && connection.spreading_mut().falls_together(&spread.views, position);
-            let room = if together { whole / 2 } else { whole };
+            let least = connection.outbound().room_bytes_min().min(whole);
+            let room = if together { (whole / 2).max(least) } else { whole };
             let cut = connection.outbound_mut().next_fragment(memory, self.pools, room);
             let Some(fragment) = cut? else { break };
             self.scratch.exchange(position);

@@ -120,6 +120,7 @@ impl OwnTerms {
             receives: receives.unwrap_or(usual.receives),
             order_pool_bytes: order_pool_bytes.unwrap_or(usual.order_pool_bytes),
             rights: rights.unwrap_or(usual.rights),
+            patches: usual.patches && !terms.queue_pair,
             ..usual
         };
         let most_ns = if terms.queue_pair { QUEUE_PAIR_KEEP_ALIVE_NS } else { u64::MAX };

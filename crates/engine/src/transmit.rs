@@ -6,7 +6,7 @@ use mem::MemoryAccess;
 use semantics::{Carried, CarriedKind, Fragment, LocalFault};
 use wire_edge::{Flags, Header};
 
-use crate::ack_bytes::BESIDE_ACKS_BYTES;
+use crate::ack_bytes::beside_acks_bytes;
 use crate::ack_duty::{AckDuty, Moment};
 use crate::config::Asking;
 use crate::connection::Connection;
@@ -237,7 +237,8 @@ impl Parts<'_> {
         self.scratch.drop_acks();
         if connection.acks_ride(now) {
             let frame_bytes = connection.paths()[position].frame_bytes();
-            self.scratch.write_acks(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
+            let limit = usize::from(frame_bytes) - beside_acks_bytes(connection);
+            self.scratch.write_acks(now, connection, limit);
         }
         let had_acks = self.scratch.acks_len() > 0;
         let alone = match self.fill_batch(now, memory, connection, position) {

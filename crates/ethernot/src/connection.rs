@@ -495,7 +495,7 @@ impl Connection {
     }
 
     /// Posts an operation with a handle.
-    fn start(
+    pub(crate) fn start(
         &self,
         request: Request,
         length: u64,
@@ -672,15 +672,16 @@ fn operation(
     })
 }
 
-/// Returns the immediate of a write that notifies the peer but has no immediate of its own: 0. The
+/// Returns the immediate of a write or patch that notifies the peer but has no immediate of its own: 0. The
 /// write needs this immediate, because each notification carries one. Returns `None` for other
 /// operations.
 #[inline]
 fn implied_immediate(request: &Request, notify: bool) -> Option<u32> {
-    (notify && matches!(request, Request::Write { .. })).then_some(0)
+    let is_write = matches!(request, Request::Write { .. } | Request::Patch { .. });
+    (notify && is_write).then_some(0)
 }
 
-fn inline(bytes: &[u8]) -> Result<Source, PostError> {
+pub(crate) fn inline(bytes: &[u8]) -> Result<Source, PostError> {
     let mut kept = [0; INLINE_BYTES_MAX];
     let place = kept.get_mut(..bytes.len()).ok_or(PostError::InlineTooLong(bytes.len()))?;
     place.copy_from_slice(bytes);
@@ -688,4 +689,4 @@ fn inline(bytes: &[u8]) -> Result<Source, PostError> {
 }
 
 /// Length of the word of an atomic operation, in bytes.
-const WORD_BYTES: u64 = 8;
+pub(crate) const WORD_BYTES: u64 = 8;

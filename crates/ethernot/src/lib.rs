@@ -72,6 +72,7 @@ mod handle;
 mod listener;
 mod messages;
 mod news;
+mod patch;
 mod pieces;
 mod receive;
 mod records;
@@ -123,4 +124,7 @@ pub use semantics::{
     OperationFlags, OperationStatus, Order, Owner, PieceListError, PoolLimits, PoolUse,
     PostError as OperationRefusal, Receive, Request, Sink, Source,
 };
-pub use wire_edge::{CloseReason, PeerAddr, RejectReason, RemoteKey};
+pub use wire_edge::{
+    CloseReason, PATCH_AREA_BYTES_MAX, PATCH_BLOCK_BYTES, PATCH_RECORD_BYTES_MAX, PeerAddr,
+    RejectReason, RemoteKey, encode_patch,
+};

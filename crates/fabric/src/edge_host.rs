@@ -507,9 +507,7 @@ impl HostEngine for EdgeHost {
         if let Action::Bind { .. } = operation.action {
             self.windows.insert(operation.key, operation.local.number);
         }
-        let is_atomic =
-            matches!(operation.action, Action::FetchAdd { .. } | Action::CompareSwap { .. });
-        if is_atomic && !self.shape.is_of_queue_pairs {
+        if operation.action.is_atomic() && !self.shape.is_of_queue_pairs {
             posted.status = Some(self.status.acquire().ok_or(Refusal::Full)?);
         }
         let slot = posted.status;
@@ -833,9 +831,10 @@ fn completion_of(found: &semantics::Completion) -> Completion {
     let kind = match found.kind {
         semantics::CompletionKind::Write => CompletionKind::Write,
         semantics::CompletionKind::Read => CompletionKind::Read,
-        semantics::CompletionKind::FetchAdd | semantics::CompletionKind::CompareSwap => {
-            CompletionKind::Atomic
-        }
+        semantics::CompletionKind::Patch => CompletionKind::Patch,
+        semantics::CompletionKind::FetchAdd
+        | semantics::CompletionKind::CompareSwap
+        | semantics::CompletionKind::Swap => CompletionKind::Atomic,
         semantics::CompletionKind::Send => CompletionKind::Send,
         semantics::CompletionKind::Receive => CompletionKind::Receive,
         semantics::CompletionKind::Notification => CompletionKind::Notification,

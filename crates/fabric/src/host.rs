@@ -48,6 +48,14 @@ pub enum Action {
         /// Value to store.
         swap: u64,
     },
+    /// Replaces an 8-byte remote value. Local memory gets the old value.
+    Swap {
+        /// Value to store.
+        value: u64,
+    },
+    /// Writes scattered words of four bytes to remote memory. The local bytes are records
+    /// ([`wire_edge::PatchRecord`]).
+    Patch,
     /// Sends local bytes to the peer's next receive.
     Send,
     /// Sends local bytes to the peer's next receive. When the peer delivers the message, it
@@ -69,12 +77,22 @@ pub enum Action {
 impl Action {
     /// Returns whether the peer answers with data instead of only an acknowledgement.
     pub const fn is_question(self) -> bool {
-        matches!(self, Self::Read | Self::FetchAdd { .. } | Self::CompareSwap { .. })
+        matches!(self, Self::Read) || self.is_atomic()
+    }
+
+    /// Returns whether the operation changes eight bytes and answers with their old value.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd { .. } | Self::CompareSwap { .. } | Self::Swap { .. })
+    }
+
+    /// Returns whether the operation copies local bytes to memory that the peer's key names.
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Patch)
     }
 
     /// Returns whether the operation carries local bytes to the peer.
     pub const fn carries(self) -> bool {
-        matches!(self, Self::Write | Self::Send | Self::SendInvalidate)
+        self.writes() || self.is_message()
     }
 
     /// Returns whether the operation consumes a receive of the peer even without an immediate.
@@ -84,7 +102,7 @@ impl Action {
 
     /// Returns whether the operation fails if its key is invalid.
     pub const fn is_under_key(self) -> bool {
-        matches!(self, Self::Write | Self::Read | Self::SendInvalidate)
+        matches!(self, Self::Write | Self::Patch | Self::Read | Self::SendInvalidate)
     }
 }
 
@@ -155,6 +173,8 @@ pub struct Datagram {
 pub enum CompletionKind {
     /// A posted write.
     Write,
+    /// A posted patch.
+    Patch,
     /// A posted read.
     Read,
     /// A posted atomic operation.
@@ -163,7 +183,7 @@ pub enum CompletionKind {
     Send,
     /// A posted receive, which a message of the peer has consumed.
     Receive,
-    /// A peer's write with an immediate, which was delivered here.
+    /// A peer's write or patch with an immediate, which was delivered here.
     Notification,
     /// A memory window of this side was bound or invalidated.
     Window,

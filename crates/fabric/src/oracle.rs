@@ -281,12 +281,66 @@ pub(crate) struct Posted {
     pub(crate) immediate: Option<u32>,
     /// The peer's key that the operation invalidates.
     pub(crate) invalidates: Option<u32>,
-    /// The bytes that a write or send carries; empty for other operations.
+    /// The bytes that a write or send carries, or the words of a patch; empty for other operations.
     pub(crate) content: Vec<u8>,
+    /// The words that a patch writes, in ascending order, counted from `offset`.
+    pub(crate) words: Vec<u32>,
     /// Offset in local memory where the result of a read or atomic is stored.
     pub(crate) local_offset: u32,
     /// The value that an atomic must return; `None` if other directions use the cell too.
     pub(crate) returns: Option<u64>,
+}
+
+impl Posted {
+    /// Returns each range of the target that the operation writes, and its bytes. Adjacent words of a
+    /// patch are separate ranges.
+    fn ranges(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let whole = (self.action == Action::Write).then_some((self.offset, &self.content[..]));
+        let words = self.words.iter().zip(self.content.chunks_exact(WORD_BYTES as usize));
+        whole.into_iter().chain(words.map(|(word, bytes)| (self.offset + word * WORD_BYTES, bytes)))
+    }
+
+    /// Returns the first byte of the target that the operation writes, and the byte after the last;
+    /// `None` if it writes nothing.
+    fn span(&self) -> Option<(u32, u32)> {
+        match (self.action, self.words.first().zip(self.words.last())) {
+            (Action::Write, _) if self.length_bytes > 0 => {
+                Some((self.offset, self.offset + self.length_bytes))
+            }
+            (_, Some((first, last))) => {
+                Some((self.offset + first * WORD_BYTES, self.offset + (last + 1) * WORD_BYTES))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether the operation writes a byte of `[low, high)`.
+    fn overlaps(&self, low: u32, high: u32) -> bool {
+        let Some((start, end)) = self.span().filter(|&(start, end)| start < high && low < end)
+        else {
+            return false;
+        };
+        if self.words.is_empty() {
+            return start < end;
+        }
+        let from = low.saturating_sub(self.offset) / WORD_BYTES;
+        let next = self.words.partition_point(|&word| word < from);
+        self.words.get(next).is_some_and(|word| self.offset + word * WORD_BYTES < high)
+    }
+
+    /// Returns whether the operation stores `byte` at `position` of the target.
+    fn stores(&self, position: u32, byte: u8) -> bool {
+        let Some(index) = position.checked_sub(self.offset) else { return false };
+        let index = match self.action {
+            Action::Write => Some(index as usize),
+            Action::Patch => {
+                let found = self.words.binary_search(&(index / WORD_BYTES)).ok();
+                found.map(|word| word * WORD_BYTES as usize + (index % WORD_BYTES) as usize)
+            }
+            _ => None,
+        };
+        index.and_then(|index| self.content.get(index)).is_some_and(|&written| written == byte)
+    }
 }
 
 /// A finished operation, with data against which its result is checked.
@@ -405,9 +459,9 @@ impl DirectionModel {
         self.expected.fill(0);
     }
 
-    /// Returns whether a write of this range with these flags can overlap an outstanding write, and
+    /// Returns whether a write of these ranges (first byte, byte after the last) with these flags can overlap an outstanding write, and
     /// no rule orders the two writes. The result of two such writes is undefined.
-    pub(crate) fn conflicts(&self, offset: u32, length_bytes: u32, flags: Flags) -> bool {
+    pub(crate) fn conflicts(&self, ranges: &[(u32, u32)], flags: Flags) -> bool {
         if flags.fence_before {
             return false;
         }
@@ -415,11 +469,9 @@ impl DirectionModel {
         let fenced = self.fences.back().copied().unwrap_or(0);
         self.operations.iter().enumerate().skip(skip).any(|(index, (earlier, _))| {
             let number = self.first + index as u64;
-            earlier.action == Action::Write
-                && number >= fenced
+            number >= fenced
                 && !(earlier.flags.strict && flags.strict)
-                && offset < earlier.offset + earlier.length_bytes
-                && earlier.offset < offset + length_bytes
+                && ranges.iter().any(|&(low, high)| earlier.overlaps(low, high))
         })
     }
 
@@ -434,7 +486,9 @@ impl DirectionModel {
             Action::Write if posted.immediate.is_some() && self.consumes => {
                 Some(CompletionKind::Receive)
             }
-            Action::Write if posted.immediate.is_some() => Some(CompletionKind::Notification),
+            Action::Write | Action::Patch if posted.immediate.is_some() => {
+                Some(CompletionKind::Notification)
+            }
             _ => None,
         };
         if let Some(kind) = kind {
@@ -504,7 +558,7 @@ impl DirectionModel {
         let number = finished.number;
         match finished.posted.action {
             Action::Read => self.check_read(finished, bytes),
-            Action::FetchAdd { .. } | Action::CompareSwap { .. } => {
+            action if action.is_atomic() => {
                 let found = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
                 match finished.posted.returns {
                     Some(expected) if expected != found => {
@@ -563,10 +617,8 @@ impl DirectionModel {
         let mut needed = self.bound;
         for number in self.bound..self.next_number() {
             let (posted, _) = &self.operations[(number - self.first) as usize];
-            if posted.action != Action::Write || posted.length_bytes == 0 {
-                continue;
-            }
-            for position in [posted.offset, posted.offset + posted.length_bytes - 1] {
+            let Some((start, end)) = posted.span() else { continue };
+            for position in [start, end - 1] {
                 let requirement = self.requirement(number, position);
                 if requirement <= needed {
                     continue;
@@ -612,8 +664,8 @@ impl DirectionModel {
             let Some(target) = target else { return Ok(()) };
             for number in raised {
                 let (posted, _) = &self.operations[(number - self.first) as usize];
-                if posted.action == Action::Write {
-                    let proven = self.check_range(posted.offset, posted.length_bytes, target)?;
+                if let Some((start, end)) = posted.span() {
+                    let proven = self.check_range(start, end - start, target)?;
                     needed = needed.max(proven);
                 }
             }
@@ -624,11 +676,12 @@ impl DirectionModel {
     /// Applies operation `number` to the model.
     fn perform(&mut self, number: u64) {
         let (posted, base) = &mut self.operations[(number - self.first) as usize];
-        let range = posted.offset as usize..(posted.offset + posted.length_bytes) as usize;
-        match posted.action {
-            Action::Write => self.expected[range].copy_from_slice(&posted.content),
-            Action::Read => base.extend_from_slice(&self.expected[range]),
-            _ => {}
+        if posted.action == Action::Read {
+            let range = posted.offset as usize..(posted.offset + posted.length_bytes) as usize;
+            base.extend_from_slice(&self.expected[range]);
+        }
+        for (offset, bytes) in posted.ranges() {
+            self.expected[offset as usize..][..bytes.len()].copy_from_slice(bytes);
         }
     }
 
@@ -677,7 +730,7 @@ impl DirectionModel {
     fn explain(&self, position: u32, byte: u8) -> Option<u64> {
         let writers = (self.bound..self.next_number()).filter(|number| {
             let (posted, _) = &self.operations[(number - self.first) as usize];
-            posted.action == Action::Write && writes(posted, position, byte)
+            posted.stores(position, byte)
         });
         writers.map(|number| self.requirement(number, position)).min()
     }
@@ -715,9 +768,7 @@ impl DirectionModel {
             // fence makes the later operation wait for the read.
             let explained = (number + 1..self.next_number()).any(|later| {
                 let (posted, _) = &self.operations[(later - self.first) as usize];
-                posted.action == Action::Write
-                    && writes(posted, offset, found)
-                    && self.fence_requirement(later) <= number
+                posted.stores(offset, found) && self.fence_requirement(later) <= number
             });
             if !explained {
                 return Err(Violation::ReadResult { number, offset, found, expected });
@@ -727,20 +778,15 @@ impl DirectionModel {
     }
 }
 
-/// Returns whether a write stores `byte` at `position`.
-fn writes(posted: &Posted, position: u32, byte: u8) -> bool {
-    position
-        .checked_sub(posted.offset)
-        .and_then(|index| posted.content.get(index as usize))
-        .is_some_and(|&written| written == byte)
-}
-
 /// Returns the kind that the completion of an operation must have.
 pub(crate) const fn kind_of(action: Action) -> CompletionKind {
     match action {
         Action::Write => CompletionKind::Write,
         Action::Read => CompletionKind::Read,
-        Action::FetchAdd { .. } | Action::CompareSwap { .. } => CompletionKind::Atomic,
+        Action::Patch => CompletionKind::Patch,
+        Action::FetchAdd { .. } | Action::CompareSwap { .. } | Action::Swap { .. } => {
+            CompletionKind::Atomic
+        }
         Action::Send | Action::SendInvalidate => CompletionKind::Send,
         Action::Bind { .. } | Action::Invalidate => CompletionKind::Window,
     }
@@ -750,6 +796,9 @@ pub(crate) const fn kind_of(action: Action) -> CompletionKind {
 /// one frame on every simulated link, together with any acknowledgement, because every link carries
 /// frames of at least 1232 bytes.
 const SINGLE_FRAME_BYTES: u32 = 128;
+
+/// Size of a word of a patch, in bytes.
+pub(crate) const WORD_BYTES: u32 = 4;
 
 /// Size of the pieces in which memory is compared, in bytes.
 const PIECE_BYTES: usize = 1024;

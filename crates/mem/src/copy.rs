@@ -1,7 +1,7 @@
 //! Copies between the engine's memory and foreign memory.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::error::AccessError;
 use crate::fault::{self, Word};
@@ -74,6 +74,29 @@ fn tail_width(start: usize, len: usize) -> usize {
     }
 }
 
+/// Stores words of four bytes: if bit i of `bitmap` is set, stores the next word of `words` in word i
+/// from `to`. Each word is one store. The last one has release semantics.
+///
+/// # Safety
+/// `to` must be aligned to 4, and each named word must be writable. `words` must be readable for four
+/// bytes for each bit.
+pub(crate) unsafe fn store_words(to: *mut u8, bitmap: u32, words: *const u8) {
+    let (mut left, mut from) = (bitmap, words);
+    while left != 0 {
+        let bit = left.trailing_zeros() as usize;
+        left &= left - 1;
+        let order = if left == 0 { Ordering::Release } else { Ordering::Relaxed };
+        // SAFETY: the caller promises that the word is valid and aligned, and that a word can be
+        // read. The read is volatile and has no alignment, as in `copy_tail`. The reference to the
+        // atomic tolerates other accesses, and ends with the statement.
+        unsafe {
+            let word = u32::from_ne_bytes(from.cast::<[u8; 4]>().read_volatile());
+            AtomicU32::from_ptr(to.add(4 * bit).cast()).store(word, order);
+            from = from.add(4);
+        }
+    }
+}
+
 //= protocol.md: answer.4
 /// Adds `operand` to the word atomically and returns the old value.
 ///
@@ -98,6 +121,17 @@ pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> 
     match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
         Ok(held) | Err(held) => held,
     }
+}
+
+/// Stores `value` in the word atomically. Returns the old value.
+///
+/// # Safety
+/// The contract of [`fetch_add`] applies.
+#[inline]
+pub(crate) unsafe fn swap(address: *mut u8, value: u64) -> u64 {
+    // SAFETY: the caller promises that the word is valid. The reference to the atomic tolerates
+    // other writers, and ends with the statement.
+    unsafe { AtomicU64::from_ptr(address.cast()).swap(value, Ordering::SeqCst) }
 }
 
 /// Copies to an address of this process through the kernel. If the memory is missing, the kernel
@@ -128,6 +162,34 @@ pub(crate) fn write_tail_fault_safe(address: u64, bytes: Payload<'_>) -> Result<
     write_fault_safe(address, bytes.slice(0..body))?;
     fence(Ordering::SeqCst);
     write_fault_safe(address + body as u64, bytes.slice(body..bytes.len()))
+}
+
+/// Writes words like [`store_words`], but by copies through the kernel: one for each run of adjacent
+/// words. The last word is copied after all others.
+///
+/// # Errors
+/// Returns the errors of [`write_fault_safe`]. All words below the address in the error are written.
+#[cold]
+pub(crate) fn write_words_fault_safe(
+    address: u64,
+    bitmap: u32,
+    words: Payload<'_>,
+) -> Result<(), AccessError> {
+    let last = 1 << (31 - bitmap.leading_zeros().min(31));
+    let mut done = 0;
+    for part in [bitmap & !last, bitmap & last] {
+        let mut left = part;
+        while left != 0 {
+            let first = left.trailing_zeros();
+            let count = (left >> first).trailing_ones();
+            let end = done + 4 * count as usize;
+            write_fault_safe(address + u64::from(4 * first), words.slice(done..end))?;
+            done = end;
+            left = left.checked_shr(first + count).map_or(0, |rest| rest << (first + count));
+        }
+        fence(Ordering::SeqCst);
+    }
+    Ok(())
 }
 
 /// Copies from an address of this process through the kernel. If the memory is missing, the kernel
@@ -196,6 +258,44 @@ mod tests {
                     .into_iter()
                     .find(|w| *w <= len && (start + len).is_multiple_of(*w));
                 assert_eq!(width, widest.unwrap_or(0), "start {start}, len {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_stored_at_their_bits_and_nowhere_else() {
+        let mut random = 1_u64;
+        for round in 0..300_u32 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let bitmap = match round {
+                0 => u32::MAX,
+                1 => 1 << 31,
+                2 => 1,
+                _ => (random >> 32) as u32 & (random >> 16) as u32,
+            };
+            // The words are at an odd address, as the payload of a frame may be.
+            let source: Vec<u8> = (0..=4 * bitmap.count_ones() as u8).map(|i| i | 1).collect();
+            let mut expected = [0_u32; 32];
+            let words = source[1..].as_chunks::<4>().0;
+            let named = (0..32).filter(|bit| bitmap & 1 << bit != 0);
+            for (bit, word) in named.zip(words) {
+                expected[bit] = u32::from_ne_bytes(*word);
+            }
+            let mut stored = [[0_u32; 32]; 3];
+            let to: [*mut u8; 3] = stored.each_mut().map(|block| block.as_mut_ptr().cast());
+            let from = source[1..].as_ptr();
+            // SAFETY: each block has 32 words, and there is a word for each bit.
+            let left = unsafe {
+                store_words(to[0], bitmap, from);
+                if bitmap == 0 { 0 } else { fault::store_words(to[1], bitmap, from) }
+            };
+            assert_eq!(left, 0);
+            assert_eq!(stored[..2], [expected; 2], "{bitmap:#x}");
+            if !cfg!(miri) {
+                let address = stored[2].as_mut_ptr().expose_provenance() as u64;
+                let payload = Payload::from(&source[1..]);
+                assert_eq!(write_words_fault_safe(address, bitmap, payload), Ok(()));
+                assert_eq!(stored[2], expected, "{bitmap:#x}");
             }
         }
     }

@@ -162,6 +162,25 @@ word!(u16, AtomicU16);
 word!(u32, AtomicU32);
 word!(u64, AtomicU64);
 
+/// Stores words of four bytes: if bit i of `bitmap` is set, stores the next word of `words` in word i
+/// from `to`. Each word is one store, and the last one has release semantics. If memory is missing
+/// and faults are caught, stops. Returns the bits of the words that were not stored.
+///
+/// # Safety
+/// `to` must be aligned to 4, and each named word must be writable. `words` must be readable for four
+/// bytes for each bit. If faults are caught, the memory of the named words may be missing.
+#[inline]
+pub(crate) unsafe fn store_words(to: *mut u8, bitmap: u32, words: *const u8) -> u32 {
+    // SAFETY: the caller promises this.
+    unsafe {
+        if processor::is_installed() {
+            return processor::store_words(to, bitmap, words);
+        }
+        copy::store_words(to, bitmap, words);
+    }
+    0
+}
+
 /// Adds `operand` to the word atomically and returns the old value. Returns `None` if memory is
 /// missing and faults are caught.
 ///
@@ -192,6 +211,22 @@ pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> 
             return processor::compare_swap(address, compare, swap);
         }
         Some(copy::compare_swap(address, compare, swap))
+    }
+}
+
+/// Stores `value` in the word atomically and returns the old value. Returns `None` if memory is
+/// missing and faults are caught.
+///
+/// # Safety
+/// The contract of [`fetch_add`] applies.
+#[inline]
+pub(crate) unsafe fn swap(address: *mut u8, value: u64) -> Option<u64> {
+    // SAFETY: the caller promises this.
+    unsafe {
+        if processor::is_installed() {
+            return processor::swap(address, value);
+        }
+        Some(copy::swap(address, value))
     }
 }
 

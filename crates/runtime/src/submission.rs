@@ -379,16 +379,20 @@ impl HeldBack {
 const fn region_of(request: &Request) -> Option<RegionId> {
     match *request {
         Request::Write { source: Source::Region { region, .. }, .. }
+        | Request::Patch { source: Source::Region { region, .. }, .. }
         | Request::Send { source: Source::Region { region, .. } }
         | Request::SendInvalidate { source: Source::Region { region, .. }, .. } => Some(region),
         Request::Read { sink, .. } => Some(sink),
         Request::FetchAdd { sink: Some(sink), .. }
-        | Request::CompareSwap { sink: Some(sink), .. } => Some(sink.region),
+        | Request::CompareSwap { sink: Some(sink), .. }
+        | Request::Swap { sink: Some(sink), .. } => Some(sink.region),
         Request::Write { .. }
+        | Request::Patch { .. }
         | Request::Send { .. }
         | Request::SendInvalidate { .. }
         | Request::FetchAdd { .. }
         | Request::CompareSwap { .. }
+        | Request::Swap { .. }
         | Request::BindWindow { .. }
         | Request::Invalidate { .. } => None,
     }

@@ -70,12 +70,14 @@ impl Rig {
             order_pool_bytes: 1 << 18,
             receives: 16,
             rights: Rights::ALL,
+            patches: true,
         };
         let peer = PeerLimits {
             operation_window: 1024,
             read_depth: 16,
             order_pool_bytes: 1 << 18,
             credit: MessageNumber(0),
+            patches: true,
         };
         let pools = || Pools::new(&PoolLimits::default(), Arc::new(StatusTable::new(16)));
         let outbound = |queue: &Arc<CompletionQueue>| {

@@ -3,6 +3,7 @@
 
 mod deliver;
 mod operation;
+mod patch;
 mod placement;
 mod records;
 mod rest;
@@ -12,7 +13,9 @@ mod yielding;
 use std::sync::Arc;
 
 use mem::{AccessError, MemoryAccess, Payload, ProtectionDomain, RegionId, Rights, Target};
-use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
+use wire_edge::{
+    AtomicOpcode, CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey,
+};
 
 use crate::close::close_reason_of;
 use crate::outbound::Outbound;
@@ -50,6 +53,8 @@ pub struct InboundLimits {
     /// Rights of the peer on this connection. The peer has a right only if the region also grants
     /// it.
     pub rights: Rights,
+    /// Whether this side offers patches and swaps. A queue pair has none.
+    pub patches: bool,
 }
 
 /// Result of handling a fragment, and the action for the caller.
@@ -190,7 +195,7 @@ impl Inbound {
         self.queue_pair = true;
     }
 
-    //= protocol.md: operation.4, operation.5, invalidate.3
+    //= protocol.md: operation.4, operation.5, invalidate.3, patch.8
     /// Handles a fragment of an operation of the peer. Never allocates memory. A fragment that
     /// arrives in order costs one key look-up and one copy.
     ///
@@ -221,6 +226,15 @@ impl Inbound {
             }
             Header::ReadRequest { operation, length, key, address } => {
                 (operation, 0, InKind::Read { key, address, length }, None)
+            }
+            Header::Patch { operation, offset, key, address, immediate } if self.has_patches() => {
+                if self.known.is_none_or(|(known, _)| known != key) {
+                    self.know(around.memory, key, address);
+                }
+                (operation, offset, InKind::Patch { key, address }, immediate)
+            }
+            Header::Atomic { opcode: AtomicOpcode::Swap, operation, .. } if !self.has_patches() => {
+                return violation(CloseReason::ProtocolViolation, operation);
             }
             Header::Atomic { operation, opcode, key, address, operand, compare } => {
                 (operation, 0, InKind::Atomic { opcode, key, address, operand, compare }, None)
@@ -441,6 +455,11 @@ impl Inbound {
         self.stalled
     }
 
+    /// Returns whether the peer may post patches and swaps.
+    const fn has_patches(&self) -> bool {
+        self.limits.patches && !self.queue_pair
+    }
+
     /// Returns whether the first undelivered operation has a record.
     fn is_turn_open(&self, pools: &Pools) -> bool {
         pools.incoming.get(self.head).is_some_and(|head| head.number == self.expected)
@@ -587,6 +606,9 @@ impl Inbound {
         {
             let place = RemotePlace { key, base, offset: start };
             return self.place_around(memory, pools, Some(received), next, place, payload, tail);
+        }
+        if let InKind::Patch { key, address } = part.kind {
+            return self.patch_new(memory, received, (key, address), start, payload);
         }
         let mut result = Ok(());
         received.uncovered(start, end, |low, high| {

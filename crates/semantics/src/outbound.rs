@@ -6,6 +6,7 @@ mod asking;
 mod complete;
 mod fragments;
 mod local;
+mod patch;
 mod post;
 mod ready;
 mod rest;
@@ -44,6 +45,8 @@ pub struct PeerLimits {
     /// Number of payload bytes that the peer can hold for operations that must wait for earlier
     /// operations.
     pub order_pool_bytes: u32,
+    /// Whether both ends offer patches and swaps, and the connection is not a queue pair.
+    pub patches: bool,
     /// Number of the first message for which the peer had not posted a receive when it requested or
     /// accepted the connection.
     pub credit: MessageNumber,
@@ -105,6 +108,8 @@ enum OutKind {
         message: MessageNumber,
         takes_receive: bool,
     },
+    /// The bytes are records. The operation is never in a list of pieces.
+    Patch { source: Bytes },
     Send {
         source: Bytes,
         message: MessageNumber,
@@ -135,7 +140,7 @@ enum OutKind {
     Local { work: LocalWork, completes_as: CompletionKind },
 }
 
-/// Source of the bytes of a write or send.
+/// Source of the bytes of a write, patch or send.
 #[derive(Clone, Copy, Debug)]
 enum Bytes {
     Region {
@@ -204,6 +209,8 @@ pub struct Outbound {
     /// Whether the rules of queue pairs apply to this connection, because both ends want a queue
     /// pair.
     queue_pair: bool,
+    /// Whether a patch was posted. See [`Outbound::room_bytes_min`].
+    has_patched: bool,
     /// The first operation that failed on this side. After the failure, this side sends no fragment
     /// of this operation or of a later one.
     fault: Option<(OperationNumber, OperationError)>,
@@ -247,6 +254,7 @@ impl Outbound {
             blocked: false,
             answer_turn: false,
             queue_pair: false,
+            has_patched: false,
             fault: None,
             is_faulty: false,
             not_ready: None,
@@ -285,6 +293,7 @@ impl Outbound {
     /// Returns the errors of [`Operation::check`], and [`PostError`] in these cases:
     ///
     /// * [`PostError::ReadsRefused`] if the peer answers no reads.
+    /// * [`PostError::PatchesRefused`] if the request is a patch or swap, and the connection has none.
     /// * [`PostError::QueuePairOnly`] if the request is possible only on a queue pair, and the
     ///   connection is not a queue pair.
     /// * [`PostError::NoOperationLeft`] if no record is free.
@@ -312,7 +321,7 @@ impl Outbound {
     /// entries) of `list`. The list is the source of a write or send, or the destination of a read.
     ///
     /// The length of the operation is the length of the list. This function ignores the length and
-    /// the location in `operation`. For requests without bytes, it ignores the list.
+    /// the location in `operation`. For requests without bytes and for patches, it ignores the list.
     ///
     /// # Errors
     /// Returns the errors of [`Outbound::post`], and [`PostError::NoListLeft`] if no record for a
@@ -374,6 +383,7 @@ impl Outbound {
         if !record.is_local() {
             self.next_number = number.next();
         }
+        self.has_patched |= matches!(record.kind, OutKind::Patch { .. });
         let backlog_bytes = record.backlog_bytes();
         let slot = pools.operations.insert_growing(record);
         if self.tail == NIL {
@@ -439,7 +449,7 @@ impl Outbound {
                 else {
                     return;
                 };
-                if !matches!(operation.kind, OutKind::Write { .. } | OutKind::Send { .. }) {
+                if operation.is_question() || operation.is_local() {
                     return;
                 }
                 let progressed = operation.progressed.saturating_add(u32::from(carried.length));

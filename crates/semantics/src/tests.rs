@@ -11,6 +11,7 @@ mod messages;
 mod not_ready;
 mod ordering;
 mod pair;
+mod patches;
 mod questions;
 mod queue_pair;
 mod queues;

@@ -43,12 +43,14 @@ fn a_receive_posted_by_another_thread_wakes_the_waiting_connection() {
         order_pool_bytes: 64,
         receives: 1,
         rights: Rights::ALL,
+        patches: true,
     };
     let peer = PeerLimits {
         operation_window: 8,
         read_depth: 1,
         order_pool_bytes: 64,
         credit: MessageNumber(0),
+        patches: true,
     };
     let shared = Arc::new(SharedReceives::new(8));
     let mut inbound = Inbound::new(Owner::new(0, 1), domain, limits, &queues);

@@ -111,6 +111,18 @@ pub enum DecodeError {
         /// Offset of the frame within its operation, in bytes.
         offset: u32,
     },
+    /// The payload of a Patch has bytes that are not a whole record.
+    #[error("payload of a Patch without a whole record at byte {offset}")]
+    PatchRecord {
+        /// Offset of these bytes within the payload of the frame.
+        offset: u32,
+    },
+    /// A record of a Patch names the same block as the record before it, or an earlier block.
+    #[error("payload of a Patch with block {block} not after the block of the record before")]
+    PatchOrder {
+        /// Number of the block.
+        block: u16,
+    },
     /// Two blocks of an ack section are about the same link.
     #[error("ack section with two blocks for link {0:?}")]
     AckLinkTwice(LinkIndex),

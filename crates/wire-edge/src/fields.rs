@@ -43,6 +43,8 @@ pub enum Layout {
     Operands,
     /// Answer to an Atomic.
     Value,
+    /// Start of a record in the payload of a Patch; words follow.
+    PatchRecord,
     /// Start of an ack section.
     AckSection,
     /// Start of a link block in an ack section; bitmap words follow.
@@ -181,6 +183,8 @@ pub enum Rest {
     Messages,
     /// Padding, which the receiver ignores.
     Padding,
+    /// Records of a Patch.
+    Records,
 }
 
 /// The parts of a handshake frame's body, after the preamble.
@@ -247,16 +251,20 @@ fields! {
     OPERATION = Operation, "operation", 12, 4, Decimal, 0..=ANY, "Operation sequence number";
     OFFSET = Offset, "offset", 16, 4, Quantity("bytes"), 0..=crate::frame::OPERATION_BYTES_MAX, "Of the payload's first byte within the operation";
     LENGTH = Length, "length", 16, 4, Quantity("bytes"), 0..=crate::frame::OPERATION_BYTES_MAX, "Bytes to read";
-    OPCODE = Opcode, "opcode", 16, 4, Names(ATOMIC_OPCODES), 1..=2, "Atomic operation to perform";
+    OPCODE = Opcode, "opcode", 16, 4, Names(ATOMIC_OPCODES), 1..=3, "Atomic operation to perform";
     MESSAGE = Message, "message", 20, 4, Decimal, 0..=ANY, "Ordinal of the receive it consumes";
     KEY = Tagged, "key", 20, 4, Hexadecimal, 0..=ANY, "Remote key";
     ADDRESS = Tagged, "address", 24, 8, Hexadecimal, 0..=ANY, "Remote address of the first byte";
     IMMEDIATE = Immediate, "immediate", 0, 4, Hexadecimal, 0..=ANY, "Delivered with the completion";
     INVALIDATED = Invalidated, "invalidated", 0, 4, Hexadecimal, 0..=ANY, "Key of the receiver that ends when the message is delivered";
     OPERAND = Operands, "operand", 32, 8, Hexadecimal, 0..=ANY, "Addend, or the value to store";
-    COMPARE = Operands, "compare", 40, 8, Hexadecimal, 0..=ANY, "Value to compare with, 0 for fetch-and-add";
+    COMPARE = Operands, "compare", 40, 8, Hexadecimal, 0..=ANY, "Value to compare with, 0 for other operations";
     RESPONSE_ZERO = Value, "reserved", 16, 4, Reserved, 0..=ANY, "Reserved, 0";
     VALUE = Value, "value", 20, 8, Hexadecimal, 0..=ANY, "What the memory held before";
+
+    RECORD_BLOCK = PatchRecord, "block", 0, 2, Decimal, 0..=ANY, "Block of 32 words, from the start of the area";
+    RECORD_ZERO = PatchRecord, "reserved", 2, 2, Reserved, 0..=ANY, "Reserved, 0";
+    RECORD_BITMAP = PatchRecord, "bitmap", 4, 4, Hexadecimal, 0..=ANY, "Bit i: word i of the block follows";
 
     BLOCKS = AckSection, "blocks", 0, 1, Decimal, 0..=16, "Link blocks that follow";
     ACK_ZERO = AckSection, "reserved", 1, 3, Reserved, 0..=ANY, "Reserved, 0";
@@ -365,6 +373,7 @@ pub const KINDS: &[Name] = &[
     name(Kind::Probe as u64, "Probe"),
     name(Kind::Datagram as u64, "Datagram"),
     name(Kind::SendInvalidate as u64, "SendInvalidate"),
+    name(Kind::Patch as u64, "Patch"),
 ];
 
 /// Flags of connection frames.
@@ -383,6 +392,7 @@ pub const FLAG_BITS: &[Name] = &[
 pub const ATOMIC_OPCODES: &[Name] = &[
     name(AtomicOpcode::FetchAdd as u64, "fetch-and-add"),
     name(AtomicOpcode::CompareSwap as u64, "compare-and-swap"),
+    name(AtomicOpcode::Swap as u64, "swap"),
 ];
 
 /// Steps of the handshake.
@@ -401,6 +411,7 @@ pub const FEATURE_BITS: &[Name] = &[
     name(Features::PSK.0, "psk"),
     name(Features::WHOLE_ADDRESS_SPACE.0, "whole_address_space"),
     name(Features::QUEUE_PAIR.0, "queue_pair"),
+    name(Features::PATCH.0, "patch"),
 ];
 
 /// Types of control messages.
@@ -529,6 +540,13 @@ pub const KIND_LAYOUTS: &[KindLayout] = &[
         Flags::NONE,
         Flags::NONE,
         Rest::Payload,
+    ),
+    kind(
+        Kind::Patch,
+        &[Layout::Operation, Layout::Offset, Layout::Tagged],
+        Flags::NONE,
+        Flags::STRICT,
+        Rest::Records,
     ),
 ];
 

@@ -31,6 +31,8 @@ pub enum Kind {
     /// Bytes for the receive with this message number. The last frame also invalidates a key of the
     /// receiver.
     SendInvalidate,
+    /// Scattered words to write to a memory region of the receiver.
+    Patch,
 }
 
 impl Kind {
@@ -38,7 +40,7 @@ impl Kind {
     /// Returns the kind in the low nibble of a frame's first byte.
     ///
     /// # Errors
-    /// Returns [`DecodeError::Kind`] for the reserved values 12 to 15.
+    /// Returns [`DecodeError::Kind`] for the reserved values 13 to 15.
     #[inline]
     pub const fn from_first_byte(byte: u8) -> Result<Self, DecodeError> {
         Ok(match byte & 0x0f {
@@ -54,6 +56,7 @@ impl Kind {
             9 => Self::Probe,
             10 => Self::Datagram,
             11 => Self::SendInvalidate,
+            12 => Self::Patch,
             reserved => return Err(DecodeError::Kind(reserved)),
         })
     }

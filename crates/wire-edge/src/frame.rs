@@ -7,6 +7,7 @@ use crate::flags::{Flags, Kind};
 use crate::handshake;
 use crate::identity::{ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, RemoteKey};
 use crate::octets::{get, put};
+use crate::patch::check_records;
 use crate::rules::{check_end, check_flags, check_ranges, check_write};
 
 /// Size of the common header, in bytes.
@@ -25,7 +26,7 @@ const VALUE_BYTES: usize = layout_end(Layout::Value);
 const _: () = assert!(COMMON_BYTES == 12 && OFFSET_BYTES == 20 && TAGGED_BYTES == 32);
 const _: () = assert!(TAGGED_BYTES + IMMEDIATE_BYTES <= HEADER_BYTES_MAX);
 
-/// The immediate of a Write. It follows the operation number, the offset, the key and the address.
+/// The immediate of a Write or Patch. It follows the operation number, the offset, the key and the address.
 const TAGGED_IMMEDIATE: fields::Field = fields::Field { offset: TAGGED_BYTES, ..fields::IMMEDIATE };
 /// The immediate of a Send. It follows the operation number, the offset and the message number.
 const MESSAGE_IMMEDIATE: fields::Field =
@@ -61,6 +62,8 @@ pub enum AtomicOpcode {
     FetchAdd = 1,
     /// Stores the operand if the memory equals the compare value.
     CompareSwap = 2,
+    /// Stores the operand.
+    Swap = 3,
 }
 
 /// The part of a connection frame's header after the common header.
@@ -81,6 +84,22 @@ pub enum Header {
         /// The key of the memory region.
         key: RemoteKey,
         /// Remote address of the payload's first byte.
+        address: u64,
+        /// 32 bits that the completion contains. Only a frame with [`Flags::LAST`] can have an
+        /// immediate.
+        immediate: Option<u32>,
+    },
+    /// Scattered words for a memory region of the receiver.
+    Patch {
+        /// The operation.
+        operation: OperationNumber,
+        /// Offset of the payload's first byte within the operation. The payload consists of
+        /// [records](crate::PatchRecord).
+        offset: u32,
+        /// The key of the memory region.
+        key: RemoteKey,
+        /// Remote address of the area, a multiple of 4. All frames of the operation have the same
+        /// address.
         address: u64,
         /// 32 bits that the completion contains. Only a frame with [`Flags::LAST`] can have an
         /// immediate.
@@ -140,7 +159,7 @@ pub enum Header {
         address: u64,
         /// The addend, or the value to store.
         operand: u64,
-        /// The value to compare with; 0 for fetch-and-add.
+        /// The value to compare with; 0 for other operations.
         compare: u64,
     },
     /// The value of the memory before the atomic operation.
@@ -161,6 +180,7 @@ impl Header {
             Self::Control => Kind::Control,
             Self::Probe => Kind::Probe,
             Self::Write { .. } => Kind::Write,
+            Self::Patch { .. } => Kind::Patch,
             Self::ReadRequest { .. } => Kind::ReadRequest,
             Self::ReadResponse { .. } => Kind::ReadResponse,
             Self::Send { .. } => Kind::Send,
@@ -207,7 +227,8 @@ pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYT
             COMMON_BYTES
         }
         Header::Control | Header::Probe => COMMON_BYTES,
-        Header::Write { operation, offset, key, address, immediate } => {
+        Header::Write { operation, offset, key, address, immediate }
+        | Header::Patch { operation, offset, key, address, immediate } => {
             put!(out, fields::OPERATION, operation.0.to_le_bytes());
             put!(out, fields::OFFSET, offset.to_le_bytes());
             put!(out, fields::KEY, key.0.to_le_bytes());
@@ -327,8 +348,8 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
 /// Decodes a connection frame like [`decode`]. The last `outside` bytes of the frame are payload
 /// that is stored elsewhere, and `bytes` contains the bytes before them.
 ///
-/// If `outside` is not 0, accepts only frames with bytes of an operation. `bytes` must then end
-/// with the headers.
+/// If `outside` is not 0, accepts only frames with bytes of an operation, except a Patch. `bytes`
+/// must then end with the headers.
 ///
 /// # Errors
 /// Returns the errors of [`decode`].
@@ -380,6 +401,11 @@ fn decode_any(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
         }
     }
     check_ranges(prefix.flags, &header, payload.len() + outside)?;
+    if let Header::Patch { address, .. } = header {
+        // The records are checked here, so they must be in the frame.
+        check_end("headers of a Patch", outside)?;
+        check_records(address, payload)?;
+    }
     Ok(Frame { prefix, header, acks, payload })
 }
 
@@ -392,12 +418,18 @@ fn decode_header(kind: Kind, flags: Flags, bytes: &[u8]) -> Result<(Header, &[u8
         Kind::Ack => (Header::Ack, bytes.get(COMMON_BYTES..).unwrap_or_default()),
         Kind::Control => (Header::Control, bytes.get(COMMON_BYTES..).unwrap_or_default()),
         Kind::Probe => (Header::Probe, bytes.get(COMMON_BYTES..).unwrap_or_default()),
-        Kind::Write => {
-            let (header, rest) =
-                bytes.split_first_chunk().ok_or(error("header of a Write", TAGGED_BYTES))?;
+        Kind::Write | Kind::Patch => {
+            let (header, rest) = bytes
+                .split_first_chunk()
+                .ok_or(error("header of a Write or Patch", TAGGED_BYTES))?;
             let (operation, offset, key, address) = tagged(header);
             let (immediate, rest) = decode_immediate(flags, rest)?;
-            (Header::Write { operation, offset, key, address, immediate }, rest)
+            let header = if matches!(kind, Kind::Write) {
+                Header::Write { operation, offset, key, address, immediate }
+            } else {
+                Header::Patch { operation, offset, key, address, immediate }
+            };
+            (header, rest)
         }
         Kind::ReadRequest => {
             let (header, rest) =
@@ -489,6 +521,7 @@ fn atomic(header: &[u8; ATOMIC_BYTES]) -> Result<Header, DecodeError> {
     let opcode = match u32::from_le_bytes(get!(header, fields::OPCODE)) {
         1 => AtomicOpcode::FetchAdd,
         2 => AtomicOpcode::CompareSwap,
+        3 => AtomicOpcode::Swap,
         other => {
             return Err(DecodeError::Range { field: fields::OPCODE.name, value: other.into() });
         }
@@ -567,7 +600,7 @@ mod tests {
             bytes.resize(headers.len() + outside, 0);
             let whole = decode(&bytes).ok().filter(|frame| frame.payload.len() == outside);
             let carries_bytes = |frame: &Frame<'_>| {
-                !matches!(frame.prefix.kind, Kind::Control | Kind::Probe)
+                !matches!(frame.prefix.kind, Kind::Control | Kind::Probe | Kind::Patch)
             };
             let whole = whole.filter(carries_bytes).map(|frame| (frame.prefix, frame.header));
             prop_assert_eq!(split.ok().map(|frame| (frame.prefix, frame.header)), whole);
@@ -715,7 +748,7 @@ mod tests {
     //= protocol.md: kind.2
     #[test]
     fn reserved_kinds_are_refused() {
-        for kind in 12..16 {
+        for kind in 13..16 {
             assert_eq!(decode(&[kind; 64]), Err(DecodeError::Kind(kind)));
             assert_eq!(peek(&[kind; 64]), Err(DecodeError::Kind(kind)));
         }
@@ -794,6 +827,7 @@ mod tests {
             Kind::Control => Header::Control,
             Kind::Probe => Header::Probe,
             Kind::Write => Header::Write { operation, offset, key, address, immediate },
+            Kind::Patch => Header::Patch { operation, offset, key, address, immediate },
             Kind::ReadRequest => Header::ReadRequest { operation, length: 3, key, address },
             Kind::ReadResponse => Header::ReadResponse { operation, offset },
             Kind::Send => Header::Send { operation, offset, message: MessageNumber(4), immediate },

@@ -20,6 +20,7 @@ use crate::identity::{
     RemoteKey,
 };
 use crate::parameters::{Features, Parameters};
+use crate::patch::PatchRecord;
 use crate::reason::{CloseReason, RejectReason};
 
 /// A connection frame before encoding.
@@ -59,8 +60,12 @@ prop_compose! {
     ) -> FrameParts {
         let mut flags = Flags(flag_bits).without(Flags::IMMEDIATE);
         let kind = header.kind();
+        if kind == Kind::Patch {
+            flags = flags.without(Flags::STRICT);
+        }
         match header {
             Header::Write { immediate: Some(_), .. }
+            | Header::Patch { immediate: Some(_), .. }
             | Header::Send { immediate: Some(_), .. }
             | Header::SendInvalidate { key: Some(_), .. } => {
                 flags = flags.with(Flags::IMMEDIATE).with(Flags::LAST);
@@ -69,6 +74,7 @@ prop_compose! {
             Header::ReadRequest { .. } | Header::Atomic { .. } | Header::AtomicResponse { .. } => {
                 flags = flags.with(Flags::LAST);
             }
+            Header::Patch { .. } if payload.is_empty() => flags = flags.with(Flags::LAST),
             Header::Ack => flags = flags.with(Flags::ACK),
             Header::Probe => flags = flags.without(Flags::ACK),
             _ if payload.is_empty() => flags = flags.with(Flags::LAST),
@@ -95,13 +101,12 @@ type Numbers = (OperationNumber, u32, RemoteKey, u64, Option<u32>, Vec<u8>);
 
 fn header_and_payload() -> impl Strategy<Value = (Header, Vec<u8>)> {
     prop_oneof![
-        Just((Header::Ack, Vec::new())),
-        control_payload().prop_map(|payload| (Header::Control, payload)),
-        (0..600_usize).prop_map(|length| (Header::Probe, std::vec![0; length])),
+        without_operation(),
         numbers().prop_map(|(operation, offset, key, address, immediate, payload)| {
             let offset = if payload.is_empty() { 0 } else { offset };
             (Header::Write { operation, offset, key, address, immediate }, payload)
         }),
+        patch_and_payload(),
         numbers().prop_map(|(operation, length, key, address, _, _)| {
             (Header::ReadRequest { operation, length, key, address }, Vec::new())
         }),
@@ -122,17 +127,51 @@ fn header_and_payload() -> impl Strategy<Value = (Header, Vec<u8>)> {
                 (Header::SendInvalidate { operation, offset, message, key }, payload)
             }
         ),
-        (numbers(), any::<(u64, u64, bool)>()).prop_map(|(numbers, (operand, compare, swap))| {
-            let (operation, _, key, address, ..) = numbers;
-            let opcode = if swap { AtomicOpcode::CompareSwap } else { AtomicOpcode::FetchAdd };
-            let header = Header::Atomic { operation, opcode, key, address, operand, compare };
-            (header, Vec::new())
-        }),
+        (numbers(), any::<(u64, u64)>(), 0..3_usize).prop_map(
+            |(numbers, (operand, compare), opcode)| {
+                let (operation, _, key, address, ..) = numbers;
+                let opcode =
+                    [AtomicOpcode::FetchAdd, AtomicOpcode::CompareSwap, AtomicOpcode::Swap][opcode];
+                let header = Header::Atomic { operation, opcode, key, address, operand, compare };
+                (header, Vec::new())
+            }
+        ),
         any::<(u32, u64)>().prop_map(|(operation, value)| {
             let operation = OperationNumber(operation);
             (Header::AtomicResponse { operation, value }, Vec::new())
         }),
     ]
+}
+
+/// Generates the payload of a Patch frame.
+pub(crate) fn records() -> impl Strategy<Value = Vec<u8>> {
+    let record = (any::<u16>(), prop_oneof![any::<u32>(), Just(0), Just(u32::MAX)]);
+    proptest::collection::btree_map(record.0, record.1, 0..5).prop_map(|records| {
+        let mut payload = Vec::new();
+        for (block, bitmap) in records {
+            let record = PatchRecord { block, bitmap };
+            payload.extend_from_slice(&record.encode());
+            payload.resize(payload.len() + 4 * bitmap.count_ones() as usize, block as u8);
+        }
+        payload
+    })
+}
+
+fn without_operation() -> impl Strategy<Value = (Header, Vec<u8>)> {
+    prop_oneof![
+        Just((Header::Ack, Vec::new())),
+        control_payload().prop_map(|payload| (Header::Control, payload)),
+        (0..600_usize).prop_map(|length| (Header::Probe, std::vec![0; length])),
+    ]
+}
+
+fn patch_and_payload() -> impl Strategy<Value = (Header, Vec<u8>)> {
+    (numbers(), records()).prop_map(|((operation, offset, key, address, immediate, _), payload)| {
+        let room = OPERATION_BYTES_MAX as u32 - payload.len() as u32;
+        let offset = if payload.is_empty() { 0 } else { offset.min(room) };
+        let address = address & !3;
+        (Header::Patch { operation, offset, key, address, immediate }, payload)
+    })
 }
 
 prop_compose! {
@@ -319,7 +358,7 @@ pub(crate) fn mutations() -> impl Strategy<Value = Vec<Mutation>> {
 }
 
 /// The kinds of connection frames; [`frame_parts`] generates all of them.
-pub(crate) const CONNECTION_KINDS: [Kind; 10] = [
+pub(crate) const CONNECTION_KINDS: [Kind; 11] = [
     Kind::Ack,
     Kind::Control,
     Kind::Write,
@@ -330,4 +369,5 @@ pub(crate) const CONNECTION_KINDS: [Kind; 10] = [
     Kind::AtomicResponse,
     Kind::Probe,
     Kind::SendInvalidate,
+    Kind::Patch,
 ];

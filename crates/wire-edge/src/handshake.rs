@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(with(0, 0), None);
         assert_eq!(with(0, 0x20), Some(DecodeError::HandshakeLink(2)));
         assert_eq!(with(0, 3), Some(DecodeError::NotHandshake(Kind::Write)));
-        assert_eq!(with(0, 12), Some(DecodeError::Kind(12)));
+        assert_eq!(with(0, 13), Some(DecodeError::Kind(13)));
         assert_eq!(with(1, 8), Some(DecodeError::Step(8)));
         assert_eq!(with(4, b'e'), Some(DecodeError::Magic(*b"eTHN")));
     }

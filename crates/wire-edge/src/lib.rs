@@ -36,6 +36,7 @@ mod identity;
 mod moved;
 mod octets;
 mod parameters;
+mod patch;
 mod permutation;
 mod reason;
 mod rules;
@@ -72,6 +73,10 @@ pub use identity::{
 };
 pub use moved::{MOVED_BYTES, Moved};
 pub use parameters::{Features, PARAMETERS_BYTES, Parameters};
+pub use patch::{
+    PATCH_AREA_BYTES_MAX, PATCH_BLOCK_BYTES, PATCH_BLOCKS_MAX, PATCH_RECORD_BYTES_MAX,
+    PATCH_RECORD_HEADER_BYTES, PATCH_WORD_BYTES, PatchRecord, PatchRecords, encode_patch,
+};
 pub use permutation::KeyedPermutation;
 pub use reason::{CloseReason, RejectReason};
 

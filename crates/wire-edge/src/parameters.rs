@@ -22,6 +22,8 @@ impl Features {
     pub const WHOLE_ADDRESS_SPACE: Self = Self(1 << 1);
     /// The connection is a queue pair in the sense of verbs (protocol.md §5.8).
     pub const QUEUE_PAIR: Self = Self(1 << 2);
+    /// The connection has the operations Patch and Swap. Has no effect on a queue pair.
+    pub const PATCH: Self = Self(1 << 3);
     /// No feature.
     pub const NONE: Self = Self(0);
 

@@ -4,7 +4,7 @@ use crate::error::DecodeError;
 use crate::flags::{Flags, Kind};
 use crate::frame::{Header, OPERATION_BYTES_MAX};
 
-//= protocol.md: flag.1, send-invalidate.1
+//= protocol.md: flag.1, send-invalidate.1, patch.4
 /// Checks that a frame of this kind may have these flags. Checks the flags that announce parts of a
 /// frame, and the flags that apply to a whole operation.
 pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
@@ -15,6 +15,8 @@ pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
         Kind::Control | Kind::ReadResponse => (Flags::NONE, Flags::IMMEDIATE),
         Kind::Probe => (Flags::NONE, Flags::IMMEDIATE.with(Flags::ACK)),
         Kind::Write | Kind::Send if flags.contains(Flags::IMMEDIATE) => (Flags::LAST, Flags::NONE),
+        Kind::Patch if flags.contains(Flags::IMMEDIATE) => (Flags::LAST, Flags::STRICT),
+        Kind::Patch => (Flags::NONE, Flags::STRICT),
         Kind::SendInvalidate if flags.intersects(Flags::LAST.with(Flags::IMMEDIATE)) => {
             (Flags::LAST.with(Flags::IMMEDIATE), Flags::NONE)
         }
@@ -41,6 +43,7 @@ pub(crate) fn check_ranges(
         Header::Write { offset, address, .. } => check_write(flags, offset, address, payload),
         Header::Send { offset, .. }
         | Header::SendInvalidate { offset, .. }
+        | Header::Patch { offset, .. }
         | Header::ReadResponse { offset, .. } => check_offset(flags, offset, payload),
         Header::ReadRequest { length, address, .. } => {
             if u64::from(length) > OPERATION_BYTES_MAX {

@@ -183,7 +183,7 @@ mod tests {
         #[test]
         fn a_completion_decodes_from_its_words(
             (context, owner, value) in any::<(u64, u64, u64)>(),
-            kind in 0..9_usize,
+            kind in 0..CompletionKind::ALL.len(),
             code in 0..19_u8,
             (bytes, immediate, solicited) in any::<(u32, Option<u32>, bool)>(),
         ) {

@@ -23,11 +23,15 @@ pub enum CompletionKind {
     BindWindow,
     /// The key of a memory window of this side was invalidated.
     Invalidate,
+    /// A patch of the peer's memory. If it succeeded, every word is in that memory.
+    Patch,
+    /// A remote swap.
+    Swap,
 }
 
 impl CompletionKind {
     /// All kinds, in the order of their numbers.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Write,
         Self::Read,
         Self::FetchAdd,
@@ -37,5 +41,7 @@ impl CompletionKind {
         Self::Notification,
         Self::BindWindow,
         Self::Invalidate,
+        Self::Patch,
+        Self::Swap,
     ];
 }

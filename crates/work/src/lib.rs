@@ -14,6 +14,7 @@ mod completion_status;
 mod error;
 mod limits;
 mod operation;
+mod patch;
 mod pieces;
 mod ring;
 mod shared_receives;

@@ -6,6 +6,7 @@ use wire_edge::RemoteKey;
 use crate::completion_kind::CompletionKind;
 use crate::error::PostError;
 use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
+use crate::patch::check_patch;
 use crate::pieces::{Piece, PieceList};
 
 /// An operation to post.
@@ -33,10 +34,13 @@ impl Operation {
     ///
     /// # Errors
     /// Returns [`PostError::TooLong`], [`PostError::InlineTooLong`], [`PostError::RemoteRange`],
-    /// [`PostError::Misaligned`] or [`PostError::LocalAccess`].
+    /// [`PostError::Misaligned`] or [`PostError::LocalAccess`], and for a patch
+    /// [`PostError::PatchStrict`], [`PostError::PatchMisaligned`] or [`PostError::PatchRecords`].
     pub fn check(&self, memory: &MemoryAccess<'_>) -> Result<(), PostError> {
         match self.request {
-            Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. }
+            Request::FetchAdd { address, .. }
+            | Request::CompareSwap { address, .. }
+            | Request::Swap { address, .. }
                 if !address.is_multiple_of(8) =>
             {
                 Err(PostError::Misaligned(address))
@@ -69,6 +73,10 @@ impl Operation {
             Request::Write { ref source, .. }
             | Request::Send { ref source }
             | Request::SendInvalidate { ref source, .. } => check_source(source),
+            Request::Patch { ref source, address, .. } => {
+                check_source(source)?;
+                check_patch(memory, source, address, length, self.flags.order)
+            }
             Request::Read { sink, sink_offset, .. } => {
                 if length > 0 {
                     let length = u64::from(length);
@@ -76,7 +84,9 @@ impl Operation {
                 }
                 Ok(())
             }
-            Request::FetchAdd { sink, .. } | Request::CompareSwap { sink, .. } => {
+            Request::FetchAdd { sink, .. }
+            | Request::CompareSwap { sink, .. }
+            | Request::Swap { sink, .. } => {
                 if let Some(Sink { region, offset }) = sink {
                     memory.resolve_local(region, offset, 8, Rights::LOCAL_WRITE)?;
                 }
@@ -123,12 +133,14 @@ impl Operation {
             | Request::SendInvalidate { .. }
             | Request::BindWindow { .. }
             | Request::Invalidate { .. } => Ok(()),
+            // The range depends on the records, which are checked with the local bytes.
+            Request::Patch { .. } => Ok(()),
             Request::Write { address, .. } | Request::Read { address, .. } => {
                 check_remote(address, length)
             }
-            Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. } => {
-                check_remote(address, 8)
-            }
+            Request::FetchAdd { address, .. }
+            | Request::CompareSwap { address, .. }
+            | Request::Swap { address, .. } => check_remote(address, 8),
         }
     }
 }
@@ -182,6 +194,29 @@ pub enum Request {
         /// Local memory that gets the old value, like in [`Request::FetchAdd`].
         sink: Option<Sink>,
     },
+    /// Copies scattered words of four bytes to the peer's memory. The local bytes are records
+    /// ([`wire_edge::PatchRecord`]), which name the words. Each word becomes visible at once; the
+    /// words become visible in any order. Possible only on connections with the feature `patch`.
+    Patch {
+        /// Source of the records.
+        source: Source,
+        /// Key of the peer's region.
+        key: RemoteKey,
+        /// Address of the area in the peer's memory, a multiple of 4.
+        address: u64,
+    },
+    /// Stores `value` in 8 bytes of the peer's memory. The completion contains the old value.
+    /// Possible only on connections with the feature `patch`.
+    Swap {
+        /// Key of the peer's region.
+        key: RemoteKey,
+        /// Address in the peer's memory, a multiple of 8.
+        address: u64,
+        /// New value.
+        value: u64,
+        /// Local memory that gets the old value, like in [`Request::FetchAdd`].
+        sink: Option<Sink>,
+    },
     /// Sends a message, which consumes the next receive of the peer.
     Send {
         /// Source of the bytes.
@@ -226,6 +261,8 @@ impl Request {
             Self::Read { .. } => CompletionKind::Read,
             Self::FetchAdd { .. } => CompletionKind::FetchAdd,
             Self::CompareSwap { .. } => CompletionKind::CompareSwap,
+            Self::Patch { .. } => CompletionKind::Patch,
+            Self::Swap { .. } => CompletionKind::Swap,
             Self::Send { .. } | Self::SendInvalidate { .. } => CompletionKind::Send,
             Self::BindWindow { .. } => CompletionKind::BindWindow,
             Self::Invalidate { .. } => CompletionKind::Invalidate,
@@ -243,7 +280,7 @@ pub struct Sink {
     pub offset: u64,
 }
 
-/// The local bytes that a write or send copies to the peer.
+/// The local bytes that a write, patch or send copies to the peer.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     /// Registered memory, which must not change until the operation is complete.

@@ -114,6 +114,8 @@ impl Completion {
             CompletionKind::Read => "read",
             CompletionKind::FetchAdd => "fetch_add",
             CompletionKind::CompareSwap => "compare_swap",
+            CompletionKind::Patch => "patch",
+            CompletionKind::Swap => "swap",
             CompletionKind::Send => "send",
             CompletionKind::Receive => "receive",
             CompletionKind::Notification => "notification",

@@ -28,6 +28,8 @@ impl EdgeHost {
             Action::CompareSwap { compare, swap } => {
                 Request::CompareSwap { key, address, compare, swap, sink }
             }
+            Action::Swap { value } => Request::Swap { key, address, value, sink },
+            Action::Patch => Request::Patch { source, key, address },
             Action::Send => Request::Send { source },
             Action::SendInvalidate => Request::SendInvalidate { source, key },
             Action::Bind { replaced, is_for_all } => {

@@ -44,6 +44,52 @@ fn a_late_duplicate_is_detected_after_a_newer_write_has_completed() {
     assert!(matches!(case.check_all(), Err(Violation::Memory { .. })));
 }
 
+//= protocol.md: patch.6
+#[test]
+fn a_completed_patch_has_changed_its_words_and_nothing_between_them() {
+    let complete = |placed: &[u32]| {
+        let mut case = Case::new();
+        case.patch(100, &[0, 2, 40], RELAXED);
+        placed.iter().for_each(|&word| case.place_word(0, word));
+        let completion = success(CompletionKind::Patch, 0, 20);
+        case.model.complete(completion, Some(&case.memory))
+    };
+    complete(&[40, 0, 2]).expect("all of it is there");
+    for (placed, offset) in [(vec![0, 2], 260), (vec![0, 40], 108), (vec![0, 1, 2, 40], 104)] {
+        let found = complete(&placed);
+        let is_found = matches!(found, Err(Violation::Memory { offset: at, .. }) if at == offset);
+        assert!(is_found, "{placed:?}: {found:?}");
+    }
+}
+
+//= protocol.md: relaxed.1
+#[test]
+fn only_operations_that_share_a_word_conflict() {
+    let mut case = Case::new();
+    case.patch(100, &[0, 2, 40], RELAXED);
+    let conflicts = |low, high, flags| case.model.conflicts(&[(low, high)], flags);
+    for (low, high) in [(103, 104), (0, 101), (111, 300), (260, 261), (90, 400), (108, 109)] {
+        assert!(conflicts(low, high, RELAXED), "{low}..{high}");
+        assert!(conflicts(low, high, STRICT), "{low}..{high}: a patch is never strict");
+    }
+    for (low, high) in [(104, 108), (112, 260), (264, 300), (0, 100)] {
+        assert!(!conflicts(low, high, RELAXED), "{low}..{high}");
+    }
+    assert!(!conflicts(90, 400, Flags { fence_before: true, ..RELAXED }));
+}
+
+//= protocol.md: fence.1
+#[test]
+fn a_fenced_patch_visible_before_an_earlier_write_is_detected() {
+    let mut case = Case::new();
+    case.write(0, 300, RELAXED);
+    case.patch(400, &[5, 70], Flags { fence_before: true, ..RELAXED });
+    case.place_word(1, 70);
+    assert!(matches!(case.probe(), Err(Violation::Memory { offset: 0..300, .. })));
+    case.place(0, 0..300);
+    case.probe().expect("the earlier write is complete now");
+}
+
 #[test]
 fn a_fenced_write_visible_before_an_earlier_write_is_detected() {
     let mut case = Case::new();
@@ -263,9 +309,36 @@ impl Case {
             immediate,
             invalidates: None,
             content,
+            words: Vec::new(),
             local_offset: 0,
             returns: None,
         });
+    }
+
+    /// Posts a patch of these words from `area` on. Each patch has its own byte value.
+    fn patch(&mut self, area: u32, words: &[u32], flags: Flags) {
+        let byte = self.contents.len() as u8 + 0x10;
+        let content = vec![byte; 4 * words.len()];
+        self.contents.push((area, content.clone()));
+        self.model.post(Posted {
+            action: Action::Patch,
+            flags,
+            offset: area,
+            length_bytes: 8 + content.len() as u32,
+            immediate: None,
+            invalidates: None,
+            content,
+            words: words.to_vec(),
+            local_offset: 0,
+            returns: None,
+        });
+    }
+
+    /// Stores one word of a patch in memory.
+    fn place_word(&mut self, number: usize, word: u32) {
+        let (area, content) = &self.contents[number];
+        let at = (area + 4 * word) as usize;
+        self.memory.borrow_mut()[at..at + 4].copy_from_slice(&content[..4]);
     }
 
     fn content(&self, number: usize) -> Vec<u8> {

@@ -3,12 +3,13 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use delivery::Instant;
+use wire_edge::PatchRecord;
 
 use crate::host::{
     Action, Completion, CompletionKind, ConnectionHandle, Fault, Flags, HostEngine, Operation,
     Refusal, Region,
 };
-use crate::oracle::{DirectionModel, Posted, TargetMemory};
+use crate::oracle::{DirectionModel, Posted, TargetMemory, WORD_BYTES};
 use crate::random::Random;
 use crate::torture::gates::{Gate, Passage};
 use crate::torture::plan::TrafficPlan;
@@ -176,6 +177,8 @@ impl End {
             }
             2 => self.draw_atomic(random, flags, remote, false),
             3 => self.draw_atomic(random, flags, remote, true),
+            5 => self.draw_patch(random, traffic, remote, flags),
+            6 => self.draw_swap(random, flags, remote),
             _ => {
                 let length = draw_length(random, slot_bytes(traffic));
                 let immediate = draw_immediate(random, traffic);
@@ -210,14 +213,22 @@ impl End {
         let now = world.now();
         let engine = world.engine_mut(self.host);
         if operation.action.carries() && !self.lost_local {
-            posted.content.resize(operation.length_bytes as usize, 0);
+            let length = match operation.action {
+                Action::Patch => posted.words.len() * WORD_BYTES as usize,
+                _ => operation.length_bytes as usize,
+            };
+            posted.content.resize(length, 0);
             random.fill(&mut posted.content);
-            engine.write_memory(self.local, operation.local_offset, &posted.content);
+            let records = records(&posted.words, &posted.content);
+            let is_patch = operation.action == Action::Patch;
+            let bytes = if is_patch { &records } else { &posted.content };
+            engine.write_memory(self.local, operation.local_offset, bytes);
         }
         if rogue {
             // The model must not expect any effect of an operation with a wrong key, because the
             // peer must not perform any part of it.
             posted.content.clear();
+            posted.words.clear();
             posted.length_bytes = 0;
         }
         operation.context = self.model.next_number();
@@ -299,15 +310,58 @@ impl End {
         let mut flags = flags;
         let (mut offset, mut length) = draw_range(random, traffic);
         for _ in 0..DRAWS_MAX {
-            if !self.model.conflicts(offset, length, flags) {
+            if !self.model.conflicts(&[(offset, offset + length)], flags) {
                 break;
             }
             (offset, length) = draw_range(random, traffic);
         }
         // If every tried range conflicts with an outstanding write, the operation gets a fence.
         // Without it, the result would be undefined.
-        flags.fence_before |= self.model.conflicts(offset, length, flags);
+        flags.fence_before |= self.model.conflicts(&[(offset, offset + length)], flags);
         self.assemble(Action::Write, flags, remote.target, offset, length, immediate, None)
+    }
+
+    /// Chooses random words of an area of the target. They lie close together or far apart.
+    fn draw_patch(
+        &mut self,
+        random: &mut Random,
+        traffic: &TrafficPlan,
+        remote: &Remote,
+        flags: Flags,
+    ) -> Option<Drawn> {
+        let immediate = draw_immediate(random, traffic);
+        let mut flags = Flags { strict: false, ..flags };
+        let room = u64::from(target_bytes(traffic) / WORD_BYTES);
+        let area = random.below(room + 1) as u32;
+        let (mut words, mut word) = (Vec::new(), random.below(64) as u32);
+        let count = draw_length(random, traffic.length_bytes_max.min(PATCH_BYTES_MAX)) / WORD_BYTES;
+        let step = random.pick(&[1, 1, 2, 40, 2_000]);
+        while words.len() < count as usize && u64::from(area + word) < room {
+            words.push(word);
+            word += 1 + random.below(step) as u32;
+        }
+        let ranges: Vec<(u32, u32)> = words
+            .iter()
+            .map(|word| ((area + word) * WORD_BYTES, (area + word + 1) * WORD_BYTES))
+            .collect();
+        flags.fence_before |= self.model.conflicts(&ranges, flags);
+        let zeros = vec![0; words.len() * WORD_BYTES as usize];
+        let (offset, length) = (area * WORD_BYTES, records(&words, &zeros).len() as u32);
+        let target = remote.target;
+        let mut drawn =
+            self.assemble(Action::Patch, flags, target, offset, length, immediate, None)?;
+        drawn.posted.words = words;
+        Some(drawn)
+    }
+
+    fn draw_swap(&mut self, random: &mut Random, flags: Flags, remote: &Remote) -> Option<Drawn> {
+        let cell = random.below(CELLS as u64) as usize;
+        let (before, value) = (self.cell_values[cell], random.next_u64());
+        let (action, offset) = (Action::Swap { value }, cell as u32 * 8);
+        let mut drawn =
+            self.assemble(action, flags, remote.cells, offset, 8, None, Some(before))?;
+        drawn.cell = Some((cell, value));
+        Some(drawn)
     }
 
     fn draw_atomic(
@@ -365,6 +419,7 @@ impl End {
             immediate,
             invalidates: None,
             content: Vec::new(),
+            words: Vec::new(),
             local_offset,
             returns,
         };
@@ -529,6 +584,21 @@ fn draw_length(random: &mut Random, most: u32) -> u32 {
     length as u32
 }
 
+/// Encodes words of an area as the records of a patch. `content` contains the words.
+fn records(words: &[u32], content: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = content;
+    for block in words.chunk_by(|one, next| one / 32 == next / 32) {
+        let bitmap = block.iter().fold(0, |bitmap, word| bitmap | 1 << (word % 32));
+        let record = PatchRecord { block: (block[0] / 32) as u16, bitmap };
+        out.extend_from_slice(&record.encode());
+        let (own, others) = rest.split_at(block.len() * WORD_BYTES as usize);
+        out.extend_from_slice(own);
+        rest = others;
+    }
+    out
+}
+
 fn draw_range(random: &mut Random, traffic: &TrafficPlan) -> (u32, u32) {
     let length = draw_length(random, traffic.length_bytes_max);
     let room = target_bytes(traffic) - length;
@@ -553,6 +623,10 @@ const UNREPORTED_OPERATIONS_MAX: u64 = LOCAL_BYTES as u64 / 2 / UNREPORTED_BYTES
 /// Number of receives that fit in an inbox.
 pub(super) const RECEIVE_SLOTS: u32 = 32;
 const SLOT_BYTES_MAX: u32 = 4 << 10;
+
+/// Maximum size of the words of a patch, in bytes. With their records they take at most half of the
+/// local memory.
+const PATCH_BYTES_MAX: u32 = 10 << 10;
 
 /// Local memory of each end in bytes; enough for some tens of average operations.
 const LOCAL_BYTES: u32 = 64 << 10;

@@ -92,7 +92,7 @@ impl FaultyPeer {
             FaultyKind::Withholds => {
                 // If operations had fences, the operations after a withheld one would also wait for
                 // other operations. The test wants them to wait for the withheld operation alone.
-                plan.traffic.weights = [1, 0, 0, 0, 0];
+                plan.traffic.weights = [1, 0, 0, 0, 0, 0, 0];
                 plan.traffic.strict_ppm = 0;
                 plan.traffic.fence_before_ppm = 0;
                 plan.traffic.fence_after_ppm = 0;
@@ -262,6 +262,7 @@ fn is_withheld(frame: &[u8]) -> bool {
     | Header::ReadRequest { operation, .. }
     | Header::Send { operation, .. }
     | Header::SendInvalidate { operation, .. }
+    | Header::Patch { operation, .. }
     | Header::Atomic { operation, .. }) = frame.header
     else {
         return false;

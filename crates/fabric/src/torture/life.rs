@@ -453,7 +453,7 @@ impl<E: HostEngine> Run<'_, E> {
             self.perhaps_invalidate(pair, side, &mut drawn);
             let rogue = remaining > 0
                 && !self.healed
-                && drawn.operation.action == Action::Write
+                && drawn.operation.action.writes()
                 && self.random.chance_ppm(traffic.rogue_ppm);
             let former = self.former_key(pair, side, &drawn);
             let rogue = rogue || former.is_some();

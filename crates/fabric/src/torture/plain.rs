@@ -7,7 +7,7 @@ mod surface;
 use std::collections::{BTreeMap, VecDeque};
 
 use delivery::{Instant, LinkId};
-use wire_edge::PeerAddr;
+use wire_edge::{PatchRecords, PeerAddr};
 
 use crate::host::{
     Cause, Completion, CompletionKind, ConnectionHandle, HostEngine, HostEvent, Operation, Region,
@@ -353,6 +353,7 @@ impl PlainEngine {
                 let (operand, compare) = (word(payload, 0)?, word(payload, 8)?);
                 let after = match head.immediate {
                     0 => before.wrapping_add(operand),
+                    2 => operand,
                     _ if before == compare => operand,
                     _ => before,
                 };
@@ -493,6 +494,29 @@ impl Connection {
     fn respond(&mut self, bytes: &[u8]) {
         let head = Head { kind: RESPONSE, total: bytes.len() as u32, ..Head::default() };
         self.queue(head, bytes, None);
+    }
+
+    /// Queues the words of a patch, each as a write of its own.
+    fn queue_words(&mut self, head: Head, records: &[u8], number: u64) {
+        let mut writes: Vec<(u64, &[u8])> = Vec::new();
+        for (record, words) in PatchRecords::new(records) {
+            let start = record.span().start;
+            let first = record.bitmap.trailing_zeros();
+            let bits = (first..32).filter(|bit| record.bitmap & 1 << bit != 0);
+            for (bit, word) in bits.zip(words.chunks_exact(4)) {
+                writes.push((start + u64::from(4 * (bit - first)), word));
+            }
+        }
+        if writes.is_empty() {
+            writes.push((0, &[]));
+        }
+        let count = writes.len();
+        for (index, (offset, word)) in writes.into_iter().enumerate() {
+            let last = index + 1 == count;
+            let mut body = Head { address: head.address + offset, last, ..head }.encode();
+            body.extend_from_slice(word);
+            self.window.push_back((body, last.then_some(number)));
+        }
     }
 
     fn queue(&mut self, head: Head, bytes: &[u8], number: Option<u64>) {

@@ -6,6 +6,7 @@
 
 use super::Options;
 use super::classes::Classes;
+use super::faulty::FaultyKind;
 use super::queue_pairs::QueuePairs;
 use crate::channel::{Corruption, Faults, Jitter, LinkModel, Overhead};
 use crate::host::{Congestion, Scheduling};
@@ -76,7 +77,7 @@ pub(crate) struct TrafficPlan {
     /// Number of operations for each side of each connection.
     pub(crate) operations: u32,
     /// Weights with which write, read, fetch-and-add, compare-and-swap and send are chosen.
-    pub(crate) weights: [u32; 5],
+    pub(crate) weights: [u32; 7],
     pub(crate) length_bytes_max: u32,
     pub(crate) target_bytes: u32,
     /// The following probabilities are in parts per million.
@@ -190,6 +191,7 @@ impl Plan {
             plan.queue_pairs = Some(QueuePairs::draw(seed, &mut plan));
         }
         draw_offloads(seed, &mut plan.links);
+        draw_patches(seed, &mut plan);
         plan
     }
 
@@ -276,6 +278,21 @@ fn draw_offloads(seed: u64, links: &mut [LinkPlan]) {
     }
 }
 
+/// Adds patches and swaps to half of the plans. Uses a separate random stream, like
+/// [`draw_offloads`]. Queue pairs have neither, and a host that withholds operations posts only
+/// writes.
+fn draw_patches(seed: u64, plan: &mut Plan) {
+    let withholds = plan.classes.faulty.is_some_and(|faulty| faulty.kind == FaultyKind::Withholds);
+    if plan.queue_pairs.is_some() || withholds {
+        return;
+    }
+    let mut random = Random::stream(seed, PATCHES_STREAM);
+    if random.chance_ppm(500_000) {
+        plan.traffic.weights[5] = random.pick(&[1, 2, 5, 10]);
+        plan.traffic.weights[6] = random.pick(&[0, 1, 2]);
+    }
+}
+
 fn draw_faults(random: &mut Random, lenient: bool) -> Faults {
     let mut rate =
         |choices: &[u32]| if random.chance_ppm(500_000) { random.pick(choices) } else { 0 };
@@ -346,8 +363,8 @@ fn draw_disasters(
 }
 
 fn draw_traffic(random: &mut Random, hosts: usize) -> TrafficPlan {
-    let mut weights = [0; 5];
-    for weight in &mut weights {
+    let mut weights = [0; 7];
+    for weight in &mut weights[..5] {
         if random.chance_ppm(600_000) {
             *weight = random.pick(&[1, 2, 5]);
         }
@@ -384,6 +401,7 @@ fn draw_traffic(random: &mut Random, hosts: usize) -> TrafficPlan {
 const PLAN_STREAM: u64 = 0x706c_616e;
 const CHURN_STREAM: u64 = 0x6368_7572;
 const OFFLOADS_STREAM: u64 = 0x6f66_666c;
+const PATCHES_STREAM: u64 = 0x7061_7463;
 
 /// An outage longer than the five seconds after which a silent peer is regarded as dead.
 const LONG_OUTAGE_NS: u64 = 7_000_000_000;

@@ -35,6 +35,22 @@ pub(super) unsafe fn store<W>(to: *mut u8, word: W) -> bool {
 }
 
 /// # Safety
+/// The contract of [`copy::store_words`] applies.
+pub(super) unsafe fn store_words(to: *mut u8, bitmap: u32, words: *const u8) -> u32 {
+    // SAFETY: the caller promises this.
+    unsafe { copy::store_words(to, bitmap, words) }
+    0
+}
+
+/// # Safety
+/// The contract of [`copy::fetch_add`] applies.
+#[expect(clippy::unnecessary_wraps, reason = "as where memory may be missing")]
+pub(super) unsafe fn swap(address: *mut u8, value: u64) -> Option<u64> {
+    // SAFETY: the caller promises this.
+    Some(unsafe { copy::swap(address, value) })
+}
+
+/// # Safety
 /// The contract of [`copy::fetch_add`] applies.
 #[expect(clippy::unnecessary_wraps, reason = "as where memory may be missing")]
 pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {

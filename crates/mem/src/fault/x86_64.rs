@@ -3,7 +3,8 @@
 //! Each of these instructions is the first instruction of its own function. If it faults, the
 //! handler lets the thread continue at a single `ret` instruction, which returns to the caller of
 //! that function. RCX then shows whether the function succeeded: a copy counts RCX down to zero,
-//! and the other functions set RCX to zero on success.
+//! the stores of words remove the bit of each stored word, and the other functions set RCX to zero on
+//! success.
 //!
 //! Copies of all lengths use one instruction, `rep movsb`. It is usually as fast as the C library's
 //! `memmove`, which uses the same instruction on such processors. Only copies of 128 to 512 bytes
@@ -64,6 +65,34 @@ pub(super) unsafe fn store(to: *mut u8, word: impl Storable) -> bool {
     unsafe { word.store(to) }
 }
 
+/// Stores words of four bytes: if bit i of `bitmap` is set, stores the next word of `words` in word i
+/// from `to`. On this processor, the stores become visible in this order. Stops at a store that
+/// faults, and returns the bits of the words that were not stored.
+///
+/// # Safety
+/// `bitmap` must not be 0. `to` must be aligned to 4, and each named word must be writable. `words`
+/// must be readable for four bytes for each bit. If faults are caught, the memory of the named words
+/// may be missing.
+#[inline]
+pub(super) unsafe fn store_words(to: *mut u8, bitmap: u32, words: *const u8) -> u32 {
+    let left: u64;
+    // SAFETY: the caller promises that the words are valid. The first word is read as bytes, which
+    // need no alignment. The function uses no other registers and needs no aligned stack.
+    unsafe {
+        let first = u32::from_ne_bytes(words.cast::<[u8; 4]>().read_volatile());
+        asm!(
+            "call {store}",
+            store = sym store_scattered,
+            inout("rcx") u64::from(bitmap) => left,
+            in("rdi") to,
+            inout("rsi") words => _,
+            inout("rdx") u64::from(bitmap.trailing_zeros()) => _,
+            inout("rax") u64::from(first) => _,
+        );
+    }
+    left as u32
+}
+
 /// Calls one of the functions below, which access the word at an address. The arguments are the
 /// function, the address, the value of RAX, and more operands of `asm!`. Evaluates to the new value
 /// of RAX, or to `None` if the function faulted.
@@ -117,11 +146,28 @@ pub(super) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> 
     unsafe { touch!(swap_8, address, compare, in("rdx") swap) }
 }
 
+/// # Safety
+/// The contract of [`fetch_add`] applies.
+#[inline]
+pub(super) unsafe fn swap(address: *mut u8, value: u64) -> Option<u64> {
+    // SAFETY: the function uses no other registers. The caller promises that `address` is valid.
+    unsafe { touch!(exchange_8, address, value) }
+}
+
 /// Returns whether the instruction at an address is the first instruction of one of the functions
 /// below.
 fn may_fault(address: usize) -> bool {
-    let functions: [unsafe extern "C" fn(); 7] =
-        [copy_bytes, store_1, store_2, store_4, store_8, add_8, swap_8];
+    let functions: [unsafe extern "C" fn(); 9] = [
+        copy_bytes,
+        store_1,
+        store_2,
+        store_4,
+        store_8,
+        store_scattered,
+        add_8,
+        swap_8,
+        exchange_8,
+    ];
     functions.iter().any(|&function| function as usize == address)
 }
 
@@ -146,6 +192,22 @@ instruction!(store_1, "mov byte ptr [rdi], al", "xor ecx, ecx");
 instruction!(store_2, "mov word ptr [rdi], ax", "xor ecx, ecx");
 instruction!(store_4, "mov dword ptr [rdi], eax", "xor ecx, ecx");
 instruction!(store_8, "mov qword ptr [rdi], rax", "xor ecx, ecx");
+// RCX holds the bits of the words that are not stored yet, RDX the number of the next word, EAX that
+// word, and RSI its address. After each word, the function returns to its first instruction.
+instruction!(
+    store_scattered,
+    "2:",
+    "mov dword ptr [rdi + 4*rdx], eax",
+    "lea eax, [rcx - 1]",
+    "and ecx, eax",
+    "jz 3f",
+    "bsf edx, ecx",
+    "add rsi, 4",
+    "mov eax, dword ptr [rsi]",
+    "jmp 2b",
+    "3:"
+);
 instruction!(add_8, "lock xadd qword ptr [rdi], rax", "xor ecx, ecx");
 instruction!(swap_8, "lock cmpxchg qword ptr [rdi], rdx", "xor ecx, ecx");
+instruction!(exchange_8, "xchg qword ptr [rdi], rax", "xor ecx, ecx");
 instruction!(give_up, "nop");

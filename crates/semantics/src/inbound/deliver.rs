@@ -101,7 +101,7 @@ impl Inbound {
         length: u32,
     ) -> Result<(), Stop> {
         match kind {
-            InKind::Write { base, .. } => {
+            InKind::Write { base, .. } | InKind::Patch { address: base, .. } => {
                 if notice.immediate.is_none() {
                     return Ok(());
                 }
@@ -158,6 +158,7 @@ impl Inbound {
                     AtomicOpcode::CompareSwap => {
                         around.memory.compare_swap(&target, compare, operand)?
                     }
+                    AtomicOpcode::Swap => around.memory.swap(&target, operand)?,
                 };
                 around.outbound.answer_atomic(around.pools, self.expected, value);
                 Ok(())

@@ -38,6 +38,11 @@ pub(super) enum InKind {
         key: RemoteKey,
         base: u64,
     },
+    Patch {
+        key: RemoteKey,
+        /// Address of the area, the same in every fragment.
+        address: u64,
+    },
     /// With `ends_key`, the immediate holds the key to invalidate.
     Send {
         message: MessageNumber,

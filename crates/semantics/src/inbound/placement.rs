@@ -101,6 +101,9 @@ impl Inbound {
         last: bool,
     ) -> bool {
         let end = start + payload.len() as u32;
+        if matches!(pools.incoming[slot].kind, InKind::Patch { .. }) {
+            return self.hold_patch(pools, slot, start, payload);
+        }
         let (mut bytes, mut blocks) = (0, 0);
         pools.received[slot as usize].uncovered(start, end, |low, high| {
             bytes += high - low;
@@ -153,7 +156,7 @@ impl Inbound {
     }
 
     //= protocol.md: pool.1
-    fn has_order_room(&self, pools: &Pools, bytes: u32, blocks: u32) -> bool {
+    pub(super) fn has_order_room(&self, pools: &Pools, bytes: u32, blocks: u32) -> bool {
         let held_bytes = u64::from(self.held_bytes) + u64::from(bytes);
         let room = pools.order.room();
         bytes == 0
@@ -179,16 +182,7 @@ impl Inbound {
         let len = bytes.len() as u64;
         let target = match *kind {
             InKind::Write { key, base } => {
-                let address = base.wrapping_add(u64::from(offset));
-                match &self.known {
-                    Some((known, target)) if *known == key => {
-                        match memory.resolve_again(target, address, len) {
-                            Ok(target) => target,
-                            Err(_) => self.resolve(memory, key, address, len)?,
-                        }
-                    }
-                    _ => self.resolve(memory, key, address, len)?,
-                }
+                self.resolve_known(memory, key, base.wrapping_add(u64::from(offset)), len)?
             }
             InKind::Send { message, .. } => {
                 let receive = self.receive_of(message, offset, len)?;
@@ -200,6 +194,9 @@ impl Inbound {
                         return place_in_pieces(memory, lists.get(slot), offset, bytes, tail);
                     }
                 }
+            }
+            InKind::Patch { key, address } => {
+                return self.place_patch(memory, key, address, bytes);
             }
             InKind::Read { .. } | InKind::Atomic { .. } => return Ok(()),
         };
@@ -220,6 +217,26 @@ impl Inbound {
         }
         let region = memory.resolve(self.domain, key, address, 0, Rights::REMOTE_WRITE);
         self.known = region.ok().map(|target| (key, target));
+    }
+
+    /// Validates a write of the peer. If `key` is that of the cached region, needs no look-up.
+    #[inline]
+    pub(super) fn resolve_known(
+        &self,
+        memory: &MemoryAccess<'_>,
+        key: RemoteKey,
+        address: u64,
+        len: u64,
+    ) -> Result<Target, AccessError> {
+        match &self.known {
+            Some((known, target)) if *known == key => {
+                match memory.resolve_again(target, address, len) {
+                    Ok(target) => Ok(target),
+                    Err(_) => self.resolve(memory, key, address, len),
+                }
+            }
+            _ => self.resolve(memory, key, address, len),
+        }
     }
 
     /// Looks up `key` for a write of the peer. If the peer may not write with `key`, returns the

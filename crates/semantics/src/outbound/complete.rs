@@ -84,7 +84,10 @@ impl Outbound {
                 pools.lists.remove(list);
                 (false, 0)
             }
-            OutKind::Write { .. } | OutKind::Send { .. } | OutKind::Local { .. } => (false, 0),
+            OutKind::Write { .. }
+            | OutKind::Patch { .. }
+            | OutKind::Send { .. }
+            | OutKind::Local { .. } => (false, 0),
         };
         if is_question && operation.all_sent {
             self.asked -= 1;
@@ -135,7 +138,7 @@ impl OutOperation {
     /// Returns true if the answer has arrived, or if the operation needs no answer.
     pub(super) const fn is_answered(&self) -> bool {
         match self.kind {
-            OutKind::Write { .. } | OutKind::Send { .. } => true,
+            OutKind::Write { .. } | OutKind::Patch { .. } | OutKind::Send { .. } => true,
             OutKind::Read { arrived, .. } => arrived,
             OutKind::Atomic { value, .. } => value.is_some(),
             OutKind::Local { .. } => false,
@@ -146,11 +149,13 @@ impl OutOperation {
     pub(crate) const fn region(&self) -> Option<RegionId> {
         match self.kind {
             OutKind::Write { source: Bytes::Region { region, .. }, .. }
+            | OutKind::Patch { source: Bytes::Region { region, .. } }
             | OutKind::Send { source: Bytes::Region { region, .. }, .. } => Some(region),
             OutKind::Read { sink, list: NIL, .. } => Some(sink),
             OutKind::Atomic { sink: Some(sink), .. } => Some(sink.region),
             // The caller visits lists separately.
             OutKind::Write { .. }
+            | OutKind::Patch { .. }
             | OutKind::Send { .. }
             | OutKind::Read { .. }
             | OutKind::Atomic { .. }
@@ -161,12 +166,14 @@ impl OutOperation {
     const fn completion_kind(&self) -> CompletionKind {
         match self.kind {
             OutKind::Write { .. } => CompletionKind::Write,
+            OutKind::Patch { .. } => CompletionKind::Patch,
             OutKind::Send { .. } => CompletionKind::Send,
             OutKind::Read { .. } => CompletionKind::Read,
             OutKind::Atomic { opcode: AtomicOpcode::FetchAdd, .. } => CompletionKind::FetchAdd,
             OutKind::Atomic { opcode: AtomicOpcode::CompareSwap, .. } => {
                 CompletionKind::CompareSwap
             }
+            OutKind::Atomic { opcode: AtomicOpcode::Swap, .. } => CompletionKind::Swap,
             OutKind::Local { completes_as, .. } => completes_as,
         }
     }

@@ -5,6 +5,7 @@ use mem::{AccessError, MemoryAccess, PayloadSlice, RegionId, Target};
 use wire_edge::{Flags, Header, OperationNumber};
 
 use super::answers::Content;
+use super::patch::whole_records;
 use super::{Bytes, OutKind, OutOperation, Outbound, own_operation};
 use crate::lists::Lists;
 use crate::pools::Pools;
@@ -111,7 +112,7 @@ impl Outbound {
     /// Returns the next fragment to send. Returns `None` if no fragment may be sent now.
     ///
     /// The payload and the header that follows the common header have at most `room` bytes
-    /// together; `room` is at least 128.
+    /// together; `room` is at least [`Outbound::room_bytes_min`].
     ///
     /// Lost fragments come first. If there are none, answers and requests alternate.
     ///
@@ -135,9 +136,9 @@ impl Outbound {
             return self.next_answer(memory, pools, room).map(Some);
         }
         if request_possible {
-            let mut cut = self.cut_request(pools, room);
+            let mut cut = self.cut_request(memory, pools, room);
             if cut.is_none() && self.queue_pair && self.pass_local(memory, pools) {
-                cut = self.cut_request(pools, room);
+                cut = self.cut_request(memory, pools, room);
             }
             if let Some(cut) = cut {
                 return self.next_request(memory, pools, &cut);
@@ -165,7 +166,7 @@ impl Outbound {
             return Ok(None);
         };
         let end = carried.offset + u32::from(carried.length);
-        let cut = operation.cut(lists, carried.offset, end, u32::from(u16::MAX));
+        let cut = operation.cut(lists, memory, carried.offset, end, u32::from(u16::MAX));
         operation.fragment(lists, memory, carried.slot, &cut)
     }
 
@@ -209,7 +210,7 @@ impl Outbound {
             let Pools { operations, lists, .. } = pools;
             match own_operation(operations, self.owner.index(), &carried) {
                 Some(operation) => {
-                    let cut = operation.cut(lists, offset, end, room);
+                    let cut = operation.cut(lists, memory, offset, end, room);
                     operation.fragment(lists, memory, slot, &cut)?
                 }
                 None => None,
@@ -321,13 +322,18 @@ impl Outbound {
     /// Returns the part of the operation at the cursor that may be sent now. Returns `None` if the
     /// operation must wait for the peer.
     #[inline]
-    fn cut_request(&mut self, pools: &mut Pools, room: u32) -> Option<Cut> {
+    fn cut_request(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        room: u32,
+    ) -> Option<Cut> {
         let Pools { operations, lists, .. } = pools;
         let operation = &mut operations[self.cursor];
         if operation.sent == 0 && self.last_fence.is_some() {
             operation.flags = operation.flags.with(Flags::FENCE_BEFORE);
         }
-        let cut = operation.cut(lists, operation.sent, operation.length, room);
+        let cut = operation.cut(lists, memory, operation.sent, operation.length, room);
         let may_send =
             (operation.sent > 0 || self.may_begin(operation)) && self.may_risk(operation, cut);
         self.blocked = !may_send;
@@ -378,7 +384,7 @@ impl Outbound {
             operation.flags.contains(Flags::FENCE_BEFORE) || operation.waits_for_answers;
         let fence_holds = self.asked > 0 && is_fenced;
         let granted = match operation.kind {
-            OutKind::Write { takes_receive: false, .. } => true,
+            OutKind::Write { takes_receive: false, .. } | OutKind::Patch { .. } => true,
             OutKind::Write { message, .. } | OutKind::Send { message, .. } => {
                 message.since(self.peer.credit) < 0
             }
@@ -417,7 +423,12 @@ impl Pools {
     #[inline]
     pub fn inline_payload(&self, carried: &Carried) -> &[u8] {
         let operation = self.operations.get(carried.slot).map(|operation| &operation.kind);
-        let Some(OutKind::Write { source, .. } | OutKind::Send { source, .. }) = operation else {
+        let Some(
+            OutKind::Write { source, .. }
+            | OutKind::Send { source, .. }
+            | OutKind::Patch { source },
+        ) = operation
+        else {
             return &[];
         };
         let Bytes::Inline(bytes) = source else { return &[] };
@@ -457,10 +468,18 @@ impl OutOperation {
     /// Returns the part of `[offset, end)` that fits into a fragment. The fragment has `room` bytes
     /// for header and payload.
     #[inline]
-    fn cut(&self, lists: &Lists, offset: u32, end: u32, room: u32) -> Cut {
+    fn cut(
+        &self,
+        lists: &Lists,
+        memory: &MemoryAccess<'_>,
+        offset: u32,
+        end: u32,
+        room: u32,
+    ) -> Cut {
         let (header_bytes, source) = match &self.kind {
             OutKind::Write { source, .. } => (WRITE_BYTES, source),
             OutKind::Send { source, .. } => (SEND_BYTES, source),
+            OutKind::Patch { source } => return self.cut_patch(memory, source, offset, end, room),
             OutKind::Read { .. } | OutKind::Atomic { .. } | OutKind::Local { .. } => {
                 return Cut { offset: 0, len: 0, last: true };
             }
@@ -477,6 +496,29 @@ impl OutOperation {
             last = false;
         }
         Cut { offset, len, last }
+    }
+
+    //= protocol.md: patch.2
+    /// Returns the part of `[offset, end)` of a patch that fits into a fragment, like
+    /// [`OutOperation::cut`]. The part consists of whole records. It is empty if the local bytes are
+    /// not readable, or if they are not records any more.
+    #[inline(never)]
+    fn cut_patch(
+        &self,
+        memory: &MemoryAccess<'_>,
+        source: &Bytes,
+        offset: u32,
+        end: u32,
+        room: u32,
+    ) -> Cut {
+        let ends = end == self.length;
+        let tail = if ends && self.has_tail() { IMMEDIATE_BYTES } else { 0 };
+        if WRITE_BYTES + (end - offset) + tail <= room {
+            return Cut { offset, len: end - offset, last: ends };
+        }
+        // At least one record stays for another fragment, which has the immediate.
+        let most = room.saturating_sub(WRITE_BYTES).min((end - offset).saturating_sub(1));
+        Cut { offset, len: whole_records(memory, source, offset, most), last: false }
     }
 
     /// Returns whether the last fragment carries an immediate, or a key in place of the immediate.
@@ -505,10 +547,23 @@ impl OutOperation {
     ) -> Result<Option<Fragment<'a>>, LocalFault> {
         let operation = self.number;
         let Cut { offset, len, last } = *cut;
-        let (OutKind::Write { source, .. } | OutKind::Send { source, .. }) = &self.kind else {
+        let (OutKind::Write { source, .. }
+        | OutKind::Send { source, .. }
+        | OutKind::Patch { source }) = &self.kind
+        else {
             return Ok(Some(self.question(slot)));
         };
         let payload = match *source {
+            // The payload of a patch is always copied, because its target checks it in the frame. A
+            // copy of 1400 bytes takes about 50 ns.
+            Bytes::Region { region, offset: start }
+                if matches!(self.kind, OutKind::Patch { .. }) && self.length > 0 =>
+            {
+                if len == 0 {
+                    return Err(LocalFault::Operation(operation));
+                }
+                FragmentPayload::Region(region, start + u64::from(offset), len)
+            }
             _ if len == 0 => FragmentPayload::None,
             Bytes::Inline(_) => FragmentPayload::Inline,
             Bytes::Region { region, offset: start } => {
@@ -530,6 +585,9 @@ impl OutOperation {
                 Header::SendInvalidate { operation, offset, message, key }
             }
             OutKind::Send { message, .. } => Header::Send { operation, offset, message, immediate },
+            OutKind::Patch { .. } => {
+                Header::Patch { operation, offset, key: self.key, address: self.address, immediate }
+            }
             _ => Header::Write {
                 operation,
                 offset,
@@ -557,7 +615,7 @@ impl OutOperation {
     }
 
     /// Returns whether the operation completes only with an answer of the peer.
-    const fn is_question(&self) -> bool {
+    pub(super) const fn is_question(&self) -> bool {
         matches!(self.kind, OutKind::Read { .. } | OutKind::Atomic { .. })
     }
 

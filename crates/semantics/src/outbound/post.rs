@@ -15,12 +15,23 @@ impl Outbound {
             Request::SendInvalidate { .. }
             | Request::BindWindow { .. }
             | Request::Invalidate { .. } => self.check_queue_pair(),
+            Request::Patch { .. } => self.check_patches(),
+            Request::Swap { .. } => {
+                self.check_patches()?;
+                self.check_read_depth()
+            }
             _ => self.check_read_depth(),
         }
     }
 
     pub(super) const fn check_queue_pair(&self) -> Result<(), PostError> {
         if self.queue_pair { Ok(()) } else { Err(PostError::QueuePairOnly) }
+    }
+
+    //= protocol.md: patch.8
+    const fn check_patches(&self) -> Result<(), PostError> {
+        let has_patches = self.peer.patches && !self.queue_pair;
+        if has_patches { Ok(()) } else { Err(PostError::PatchesRefused) }
     }
 
     //= protocol.md: answer.13
@@ -50,6 +61,9 @@ impl Outbound {
                 let source = bytes_of(source, list);
                 (OutKind::Write { source, message, takes_receive }, key, address)
             }
+            Request::Patch { source, key, address } => {
+                (OutKind::Patch { source: bytes_of(source, NIL) }, key, address)
+            }
             Request::Send { source } => {
                 let message = self.take_message();
                 let source = bytes_of(source, list);
@@ -76,6 +90,10 @@ impl Outbound {
                     key,
                     address,
                 )
+            }
+            Request::Swap { key, address, value, sink } => {
+                let (opcode, operand) = (AtomicOpcode::Swap, value);
+                (OutKind::Atomic { opcode, operand, compare: 0, sink, value: None }, key, address)
             }
             Request::BindWindow { replaced, key, window } => {
                 let work = LocalWork::Bind { replaced, key, window };

@@ -295,12 +295,14 @@ fn another(side: &Side, connection: u32) -> Other {
         order_pool_bytes: 256 * 1024,
         receives: 0,
         rights: Rights::ALL,
+        patches: true,
     };
     let granted = PeerLimits {
         operation_window: 1024,
         read_depth: 64,
         order_pool_bytes: 256 * 1024,
         credit: MessageNumber(0),
+        patches: true,
     };
     Other {
         inbound: Inbound::new(
@@ -464,6 +466,7 @@ fn limits_reported_late_unblock_earlier_operations() {
         read_depth: 0,
         order_pool_bytes: 0,
         credit: MessageNumber(0),
+        patches: true,
     });
     assert!(side.outbound.wants_to_send());
     assert!(side.fragment(200).is_some());

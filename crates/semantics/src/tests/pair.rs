@@ -130,12 +130,14 @@ impl Side {
             order_pool_bytes: config.order_pool_bytes,
             receives: config.receives,
             rights: Rights::ALL,
+            patches: true,
         };
         let peer = PeerLimits {
             operation_window: config.window,
             read_depth: config.read_depth,
             order_pool_bytes: config.order_pool_bytes,
             credit: MessageNumber(config.first.0),
+            patches: true,
         };
         let mut inbound = Inbound::new(Owner::new(7, 1), domain, limits, &queues);
         let mut outbound = Outbound::new(Owner::new(7, 1), peer, &queues);

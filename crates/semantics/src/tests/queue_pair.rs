@@ -91,6 +91,7 @@ fn a_queue_pair_stays_one_after_compression() {
         order_pool_bytes: 64,
         receives: 4,
         rights: Rights::ALL,
+        patches: true,
     };
     let queues = Queues { promises: false, ..std::sync::Arc::clone(queue).into() };
     *inbound = inbound.rest().wake(Owner::new(7, 1), limits, &queues);
@@ -113,6 +114,7 @@ fn access_beyond_the_grants_of_a_connection_is_refused_whatever_the_region_allow
             order_pool_bytes: 64,
             receives: 4,
             rights,
+            patches: true,
         };
         let queues = Queues { promises: false, ..std::sync::Arc::clone(queue).into() };
         *inbound = inbound.rest().wake(Owner::new(7, 1), limits, &queues);

@@ -75,6 +75,7 @@ fn an_armed_queue_that_fires_is_reported_to_the_thread_that_wakes_its_waiters() 
         read_depth: 1,
         order_pool_bytes: 1024,
         credit: MessageNumber(0),
+        patches: true,
     };
     let terms = Queues::of_queue_pair(send, receive);
     side.outbound = Outbound::new(Owner::new(3, 9), peer, &terms);
@@ -101,6 +102,7 @@ fn operations_and_receives_may_complete_to_different_queues() {
         order_pool_bytes: 1024,
         receives: 4,
         rights: mem::Rights::ALL,
+        patches: true,
     };
     let mut inbound = Inbound::new(Owner::default(), side.domain, limits, &terms);
     let memory = side.table.access();

@@ -30,6 +30,7 @@ const LIMITS: InboundLimits = InboundLimits {
     order_pool_bytes: 64 * 1024,
     receives: 4,
     rights: Rights::ALL,
+    patches: true,
 };
 
 /// The targets of several queue pairs of one endpoint.
@@ -67,6 +68,7 @@ impl Targets {
             read_depth: 1,
             order_pool_bytes: 1024,
             credit: MessageNumber(0),
+            patches: true,
         };
         let owner = Owner::new(index, life);
         let mut inbound = Inbound::new(owner, self.domain, LIMITS, &self.queues);

@@ -672,10 +672,12 @@ const fn is_mark(status: CompletionStatus) -> bool {
 
 const fn opcode_of(kind: CompletionKind) -> CompletionOpcode {
     match kind {
-        CompletionKind::Write => CompletionOpcode::Write,
+        // A queue pair posts no patches.
+        CompletionKind::Write | CompletionKind::Patch => CompletionOpcode::Write,
         CompletionKind::Read => CompletionOpcode::Read,
         CompletionKind::FetchAdd => CompletionOpcode::FetchAdd,
-        CompletionKind::CompareSwap => CompletionOpcode::CompareSwap,
+        // A queue pair posts no swaps.
+        CompletionKind::CompareSwap | CompletionKind::Swap => CompletionOpcode::CompareSwap,
         CompletionKind::BindWindow => CompletionOpcode::BindWindow,
         CompletionKind::Invalidate => CompletionOpcode::LocalInvalidate,
         CompletionKind::Receive => CompletionOpcode::Receive,

@@ -329,11 +329,20 @@ impl HostEngine for PlainEngine {
                 (head.kind, head.immediate) = (ATOMIC, 1);
                 content = operands(swap, compare);
             }
+            Action::Swap { value } => {
+                (head.kind, head.immediate) = (ATOMIC, 2);
+                content = operands(value, 0);
+            }
+            Action::Patch => {}
             Action::SendInvalidate | Action::Bind { .. } | Action::Invalidate => {
                 return Err(Refusal::Invalid);
             }
         }
-        connection.queue(head, &content, Some(number));
+        if operation.action == Action::Patch {
+            connection.queue_words(head, &content, number);
+        } else {
+            connection.queue(head, &content, Some(number));
+        }
         connection.operations.push_back(Pending {
             number,
             operation: *operation,
