@@ -197,10 +197,40 @@ local function add_control_messages(tree, tvb, at, info)
   end
 end
 
+-- Adds the records of a Patch (protocol.md 3.6), and checks them.
+local function add_records(tree, tvb, at, address)
+  local length = tvb:reported_len()
+  local before
+  if address:tonumber() % 4 ~= 0 then fail(malformed, "area of a Patch not aligned to 4 bytes") end
+  while at < length do
+    local record = {}
+    need(tvb, at, LAYOUTS.patch_record.bytes, "record of a Patch")
+    local branch = tree:add(ethernot, tvb(at), "Record")
+    local start = at
+    at = add_layout(branch, tvb, "patch_record", at, record)
+    if before and record.block <= before then
+      fail(malformed, "block %d of a Patch does not ascend", record.block)
+    end
+    before = record.block
+    local count, rest, last = 0, record.bitmap, -1
+    for bit = 0, 31 do
+      if rest % 2 == 1 then count, last = count + 1, bit end
+      rest = math.floor(rest / 2)
+    end
+    need(tvb, at, 4 * count, "words of a Patch")
+    if count > 0 then branch:add(payload_field, tvb(at, 4 * count)) end
+    at = at + 4 * count
+    branch:set_len(at - start)
+    branch:append_text(string.format(": block %d, %d words", record.block, count))
+    local bytes = UInt64(record.block * 128 + 4 * (last + 1), 0)
+    if address + bytes < address then fail(malformed, "remote address wraps") end
+  end
+end
+
 -- Checks the rules of protocol.md 3.2 about fields that depend on each other.
 local function check_ranges(values, flags, payload_length, rest)
   local offset, length = values.offset, values.length or payload_length
-  if rest == "payload" then
+  if rest == "payload" or rest == "records" then
     if offset + length > OPERATION_BYTES_MAX then
       fail(malformed, "operation reaches beyond 2^31 bytes")
     end
@@ -209,7 +239,7 @@ local function check_ranges(values, flags, payload_length, rest)
     end
   end
   local address = values.address
-  if address then
+  if address and rest ~= "records" then
     if offset and address < UInt64(offset, 0) then
       fail(malformed, "remote address is less than the offset")
     end
@@ -273,6 +303,10 @@ local function dissect_connection(tvb, tree, info)
     fail(malformed, "%d bytes follow the end of %s", length, KINDS[kind])
   elseif layout.rest == "messages" then
     add_control_messages(tree, tvb, at, info)
+  elseif layout.rest == "records" then
+    add_records(tree, tvb, at, values.address)
+    tree:add(payload_length_field, length):set_generated()
+    info[#info + 1] = "bytes=" .. length
   elseif layout.rest ~= "nothing" then
     if at < tvb:captured_len() then tree:add(payload_field, tvb(at)) end
     tree:add(payload_length_field, length):set_generated()

@@ -48,6 +48,7 @@ fn write_tables(out: &mut String) -> std::fmt::Result {
             Rest::Payload => "payload",
             Rest::Messages => "messages",
             Rest::Padding => "padding",
+            Rest::Records => "records",
         };
         writeln!(
             out,
@@ -192,6 +193,7 @@ const LAYOUTS: &[Layout] = &[
     Layout::Invalidated,
     Layout::Operands,
     Layout::Value,
+    Layout::PatchRecord,
     Layout::AckSection,
     Layout::AckBlock,
     Layout::ControlMessage,
@@ -228,6 +230,7 @@ fn key(layout: Layout) -> &'static str {
         Layout::Invalidated => "invalidated",
         Layout::Operands => "operands",
         Layout::Value => "value",
+        Layout::PatchRecord => "patch_record",
         Layout::AckSection => "ack_section",
         Layout::AckBlock => "ack_block",
         Layout::ControlMessage => "control_message",
@@ -255,6 +258,7 @@ fn key(layout: Layout) -> &'static str {
 fn filter_prefix(layout: Layout) -> &'static str {
     match layout {
         Layout::Envelope => "envelope.",
+        Layout::PatchRecord => "record.",
         Layout::AckSection => "ack.",
         Layout::AckBlock => "ack.block.",
         Layout::ControlMessage => "control.",

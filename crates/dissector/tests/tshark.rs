@@ -11,8 +11,8 @@ use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, Addresses, AtomicOpcode, CONTROL_BYTES_MAX,
     CloseReason, ConnectionId, Control, Epoch, Features, Flags, Frame, HANDSHAKE_BYTES_MAX,
     HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header, LinkIndex, LinkStatus, MessageNumber,
-    OperationNumber, Parameters, PeerAddr, Prefix, RejectReason, RemoteKey, VERSION,
-    control_messages, decode, decode_handshake, encode_acks, encode_header,
+    OperationNumber, Parameters, PatchRecord, PatchRecords, PeerAddr, Prefix, RejectReason,
+    RemoteKey, VERSION, control_messages, decode, decode_handshake, encode_acks, encode_header,
 };
 
 #[test]
@@ -173,6 +173,13 @@ fn connection_columns(frame: &Frame<'_>) -> Columns {
                 control_columns(&message.expect("a valid message"), &mut columns);
             }
         }
+        Header::Patch { .. } => {
+            columns.push(("ethernot.payload.length", frame.payload.len() as u64));
+            for (record, _) in PatchRecords::new(frame.payload) {
+                columns.push(("ethernot.record.block", record.block.into()));
+                columns.push(("ethernot.record.bitmap", record.bitmap.into()));
+            }
+        }
         Header::Write { .. }
         | Header::Send { .. }
         | Header::SendInvalidate { .. }
@@ -189,7 +196,8 @@ fn header_columns(header: &Header, columns: &mut Columns) {
     let mut column = |name, value| columns.push((name, value));
     match *header {
         Header::Ack | Header::Control | Header::Probe => {}
-        Header::Write { operation, offset, key, address, immediate } => {
+        Header::Write { operation, offset, key, address, immediate }
+        | Header::Patch { operation, offset, key, address, immediate } => {
             column("ethernot.operation", operation.0.into());
             column("ethernot.offset", offset.into());
             column("ethernot.key", key.0.into());
@@ -430,6 +438,12 @@ fn headers_and_payloads() -> Vec<(Flags, Header, Vec<u8>)> {
     let (last, none) = (Flags::LAST, Flags::NONE);
     let bytes = || vec![0xa5; 100];
     let write = |immediate| Header::Write { operation, offset, key, address, immediate };
+    let patch = |immediate| Header::Patch { operation, offset, key, address, immediate };
+    let records = || {
+        let one = PatchRecord { block: 3, bitmap: 0x8000_0001 }.encode();
+        let two = PatchRecord { block: u16::MAX, bitmap: 1 << 4 }.encode();
+        [&one[..], &[0xa5; 8], &two, &[0x5a; 4]].concat()
+    };
     let send = |immediate| Header::Send { operation, offset, message, immediate };
     let invalidate = |key| Header::SendInvalidate { operation, offset, message, key };
     let atomic = |opcode, compare| Header::Atomic {
@@ -457,6 +471,9 @@ fn headers_and_payloads() -> Vec<(Flags, Header, Vec<u8>)> {
         (last, invalidate(Some(key)), bytes()),
         (none, atomic(AtomicOpcode::FetchAdd, 0), vec![]),
         (none, atomic(AtomicOpcode::CompareSwap, 3), vec![]),
+        (none, atomic(AtomicOpcode::Swap, 0), vec![]),
+        (none, patch(None), records()),
+        (last, patch(Some(42)), records()),
         (none, Header::AtomicResponse { operation, value: 1 << 63 }, vec![]),
         (none, Header::Probe, bytes()),
         (none, Header::Probe, vec![]),

@@ -2,7 +2,7 @@
 //! frame must give the same bytes.
 
 use wire_edge::{
-    ACK_SECTION_BYTES_MAX, AckBlock, HEADER_BYTES_MAX, Header, OPERATION_BYTES_MAX,
+    ACK_SECTION_BYTES_MAX, AckBlock, HEADER_BYTES_MAX, Header, OPERATION_BYTES_MAX, PatchRecords,
     ack_section_bytes, decode, decode_split, encode_acks, encode_header, peek,
 };
 
@@ -38,9 +38,22 @@ pub(crate) fn run(bytes: &[u8]) {
             assert_eq!((split.prefix, split.header), (frame.prefix, frame.header));
             assert!(split.payload.is_empty());
         }
-        Err(_) => assert!(matches!(frame.header, Header::Control | Header::Probe)),
+        Err(_) => {
+            assert!(matches!(frame.header, Header::Control | Header::Probe | Header::Patch { .. }))
+        }
     }
 
+    if let Header::Patch { offset, address, .. } = frame.header {
+        let payload_bytes = frame.payload.len() as u64;
+        assert!(u64::from(offset) + payload_bytes <= OPERATION_BYTES_MAX && address % 4 == 0);
+        let (mut records, mut blocks) = (PatchRecords::new(frame.payload), Vec::new());
+        for (record, words) in &mut records {
+            assert_eq!(words.len(), 4 * record.bitmap.count_ones() as usize);
+            assert!(address.checked_add(record.span().end).is_some());
+            blocks.push(record.block);
+        }
+        assert!(records.rest().is_empty() && blocks.is_sorted_by(|one, next| one < next));
+    }
     if let Header::Write { offset, address, .. } = frame.header {
         let payload_bytes = frame.payload.len() as u64;
         assert!(u64::from(offset) + payload_bytes <= OPERATION_BYTES_MAX);

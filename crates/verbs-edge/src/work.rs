@@ -160,7 +160,11 @@ fn fill<'a>(
             };
             operation.length = 8;
         }
-        Request::BindWindow { .. } | Request::Invalidate { .. } => {}
+        // A queue pair has no patches and swaps.
+        Request::BindWindow { .. }
+        | Request::Invalidate { .. }
+        | Request::Patch { .. }
+        | Request::Swap { .. } => {}
     }
     Ok(None)
 }

@@ -1,5 +1,6 @@
 //! The suites: bounds, and the commands that measure the figures.
 
+mod dsm;
 mod engine_structure;
 mod faults;
 mod frameworks;
@@ -56,6 +57,7 @@ const fn none_fails(
 }
 
 pub(super) const SUITES: &[Suite] = &[
+    Suite { name: "dsm", rows: dsm::ROWS, against: None },
     Suite { name: "edge-engine", rows: EDGE_ENGINE, against: None },
     Suite { name: "engine-house", rows: engine_structure::ROWS, against: Some("HEAD~1") },
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },

@@ -239,14 +239,14 @@ fn a_read_returns_the_bytes_at_its_turn_or_of_an_unordered_later_write() {
 fn unordered_overlaps_are_recorded_as_conflicts() {
     let mut case = Case::new();
     case.write(100, 100, STRICT);
-    assert!(!case.model.conflicts(0, 100, RELAXED));
-    assert!(!case.model.conflicts(200, 100, RELAXED));
-    assert!(case.model.conflicts(150, 1, RELAXED));
-    assert!(!case.model.conflicts(150, 1, STRICT));
-    assert!(!case.model.conflicts(150, 1, Flags { fence_before: true, ..RELAXED }));
+    assert!(!case.model.conflicts(&[(0, 100)], RELAXED));
+    assert!(!case.model.conflicts(&[(200, 300)], RELAXED));
+    assert!(case.model.conflicts(&[(150, 151)], RELAXED));
+    assert!(!case.model.conflicts(&[(150, 151)], STRICT));
+    assert!(!case.model.conflicts(&[(150, 151)], Flags { fence_before: true, ..RELAXED }));
     case.write(500, 1, Flags { fence_after: true, ..RELAXED });
-    assert!(!case.model.conflicts(150, 1, RELAXED));
-    assert!(!case.model.conflicts(500, 1, RELAXED));
+    assert!(!case.model.conflicts(&[(150, 151)], RELAXED));
+    assert!(!case.model.conflicts(&[(500, 501)], RELAXED));
 }
 
 const RELAXED: Flags =

@@ -1,6 +1,8 @@
 //! A wrapper that breaks guarantees of the engine inside it. The harness must detect each broken
 //! guarantee. The wrapper plants faults in mechanisms that the plain engine does not have.
 
+mod patches;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use delivery::{Instant, LinkCaps, LinkEvent, LinkId, RxFrame};
@@ -62,6 +64,26 @@ pub(crate) enum Bend {
     /// No connection has operation records reserved for it. The first connection that posts
     /// operations takes all free records.
     LendsAllRecords,
+    /// The last word of each frame of a patch is not placed.
+    SkipsLastWords,
+    /// The words of an old frame of a patch are placed again.
+    RepeatsPatches,
+    /// The words of a patch are placed under any key.
+    PatchesUnderAnyKey,
+    /// The address of the area moves with the offset of the frame, as in a write.
+    MovesPatches,
+    /// Bit 31 − i of a bitmap stands for word i.
+    MirrorsBitmaps,
+    /// The first two words of a frame are placed in each other's place.
+    ExchangesWords,
+    /// A word of a block that no bit names is filled with zeros.
+    FillsGaps,
+    /// A patch is placed when it arrives, even if it has a fence.
+    IgnoresPatchFences,
+    /// The lowest bit of the immediate of a patch is flipped.
+    AltersPatchImmediates,
+    /// A swap adds its operand.
+    AddsInSwaps,
 }
 
 /// An engine in a wrapper that plants a fault.
@@ -87,6 +109,8 @@ pub(crate) struct Bent<E> {
     /// Completions that the wrapper has polled from the engine, but that the application has not
     /// polled yet.
     ahead: VecDeque<(ConnectionHandle, Completion)>,
+    /// State of the faults in patches.
+    patches: patches::Patches,
 }
 
 impl<E: HostEngine> Bent<E> {
@@ -105,6 +129,7 @@ impl<E: HostEngine> Bent<E> {
             operations: 0,
             counted_at: Instant::NEVER,
             ahead: VecDeque::new(),
+            patches: patches::Patches::default(),
         }
     }
 
@@ -244,12 +269,15 @@ impl<E: HostEngine> HostEngine for Bent<E> {
             Bend::ForgetsDeliveries => Self::without_deliveries(frame.bytes),
             _ => None,
         };
+        let right = right.or_else(|| self.bent_patch(frame.bytes));
+        let before = self.before_patch(frame.bytes);
         match right {
             Some(mut bytes) => {
                 self.engine.handle_frame(now, link, RxFrame { bytes: &mut bytes, ..frame });
             }
             None => self.engine.handle_frame(now, link, frame),
         }
+        self.after_patch(&before);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -485,7 +513,9 @@ impl<E: HostEngine> HostEngine for Bent<E> {
     }
 
     fn register(&mut self, length_bytes: u32) -> Region {
-        self.engine.register(length_bytes)
+        let region = self.engine.register(length_bytes);
+        self.patches.register(region);
+        region
     }
 
     fn close_windows(&mut self, region: Region) {
@@ -499,6 +529,7 @@ impl<E: HostEngine> HostEngine for Bent<E> {
     }
 
     fn discard(&mut self, region: Region) {
+        self.patches.discard(region);
         self.engine.discard(region);
     }
 

@@ -164,6 +164,61 @@ fn a_duplicated_datagram_is_found() {
     pairs(Bend::RepeatsDatagrams, "for the second time");
 }
 
+//= protocol.md: patch.2
+#[test]
+fn a_last_word_of_a_patch_that_is_not_placed_is_found() {
+    edge(Bend::SkipsLastWords, "of the target is");
+}
+
+//= protocol.md: patch.7
+#[test]
+fn words_of_a_patch_that_are_placed_again_are_found() {
+    edge(Bend::RepeatsPatches, "of the target is");
+}
+
+//= protocol.md: patch.5
+#[test]
+fn a_patch_without_the_right_to_write_is_found() {
+    edge(Bend::PatchesUnderAnyKey, "of the target is|changed after");
+}
+
+//= protocol.md: operation.2
+#[test]
+fn an_area_that_moves_with_the_offset_is_found() {
+    edge(Bend::MovesPatches, "of the target is|although nothing");
+}
+
+//= protocol.md: patch.2
+#[test]
+fn bits_that_stand_for_other_words_are_found() {
+    edge(Bend::MirrorsBitmaps, "of the target is");
+    edge(Bend::ExchangesWords, "of the target is");
+}
+
+//= protocol.md: patch.6
+#[test]
+fn a_word_that_no_bit_names_and_that_changes_is_found() {
+    edge(Bend::FillsGaps, "of the target is");
+}
+
+//= protocol.md: fence.1
+#[test]
+fn a_patch_that_passes_its_fence_is_found() {
+    edge(Bend::IgnoresPatchFences, "of the target is");
+}
+
+//= protocol.md: notify.1
+#[test]
+fn an_altered_immediate_of_a_patch_is_found() {
+    edge(Bend::AltersPatchImmediates, "is not the next one");
+}
+
+//= protocol.md: answer.3
+#[test]
+fn a_swap_that_adds_is_found() {
+    edge(Bend::AddsInSwaps, "returned");
+}
+
 fn pairs(bend: Bend, expected: &str) {
     let make = |_, tuning: Tuning| Bent::new(EdgeHost::new(&tuning), bend);
     let options = Options { queue_pairs: true, ..OPTIONS };

@@ -25,8 +25,8 @@ use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, Addresses, AtomicOpcode, CONTROL_BYTES_MAX,
     CloseReason, ConnectionId, Control, Epoch, Features, Flags, HANDSHAKE_BYTES_MAX,
     HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header, LinkIndex, LinkStatus, MessageNumber,
-    Moved, OperationNumber, Parameters, PeerAddr, Prefix, QueuePairNumber, RejectReason, RemoteKey,
-    encode_acks, encode_header,
+    Moved, OperationNumber, Parameters, PatchRecord, PeerAddr, Prefix, QueuePairNumber,
+    RejectReason, RemoteKey, encode_acks, encode_header,
 };
 
 #[path = "../../../engine/tests/pair/mod.rs"]
@@ -363,6 +363,7 @@ impl World {
             seen.next[usize::from(frame.prefix.link.0 & 15)] = frame.prefix.packet.wrapping_add(1);
             match frame.header {
                 Header::Write { operation, .. }
+                | Header::Patch { operation, .. }
                 | Header::ReadRequest { operation, .. }
                 | Header::Atomic { operation, .. } => seen.operation = operation.0,
                 Header::Send { operation, message, .. }
@@ -474,6 +475,12 @@ impl World {
         let source = self.pair.source(host, offset);
         let sink = self.pair.hosts[host].region.id;
         let (request, length) = match kind % 5 {
+            // The corpus has few of these values, so its other inputs keep their meaning.
+            _ if kind & 0xe0 == 0xc0 => {
+                self.write_records(host, offset & !7, bytes);
+                (Request::Patch { source: self.pair.source(host, offset & !7), key, address }, 24)
+            }
+            _ if kind & 0xf0 == 0xe0 => (Request::Swap { key, address, value: 5, sink: None }, 8),
             0 => (Request::Write { source, key, address }, length),
             1 => (Request::Read { sink, sink_offset: offset, key, address }, length),
             2 => (Request::Send { source }, length % 600),
@@ -481,6 +488,15 @@ impl World {
             _ => (Request::CompareSwap { key, address, compare: 0, swap: 1, sink: None }, 8),
         };
         self.post(host, request, length, flags);
+    }
+
+    /// Writes two records to the source memory of a host. They are usually valid.
+    fn write_records(&self, host: usize, offset: u64, bytes: &mut Bytes<'_>) {
+        let mut records = PatchRecord { block: bytes.u8().into(), bitmap: 3 }.encode().to_vec();
+        records.extend([0x5a; 8]);
+        records.extend(PatchRecord { block: 256, bitmap: u32::from(bytes.u8()) & 0x80 }.encode());
+        records.resize(24, 0x5a);
+        self.pair.hosts[host].buffer.write(offset, &records);
     }
 
     fn link_event(&mut self, host: usize, bytes: &mut Bytes<'_>) {
@@ -592,14 +608,18 @@ impl World {
             }
             12 | 13 => Header::Atomic {
                 operation,
-                opcode: [AtomicOpcode::FetchAdd, AtomicOpcode::CompareSwap]
-                    [usize::from(odd >> 1 & 1)],
+                opcode: match (shape & 15, odd >> 1 & 1) {
+                    (12, 0) => AtomicOpcode::Swap,
+                    (_, 0) => AtomicOpcode::FetchAdd,
+                    _ => AtomicOpcode::CompareSwap,
+                },
                 key,
                 address,
                 operand: 1,
                 compare: 0,
             },
-            _ => Header::AtomicResponse { operation, value: u64::from(offset) },
+            14 => Header::AtomicResponse { operation, value: u64::from(offset) },
+            _ => Header::Patch { operation, offset, key, address: address & !3, immediate },
         };
         let mut head = [0; HEADER_BYTES_MAX];
         let length = encode_header(&prefix, &header, &mut head);
@@ -612,6 +632,10 @@ impl World {
                 let mut message = [0; CONTROL_BYTES_MAX];
                 let length = control(bytes, &mut |control| control.encode(&mut message));
                 frame.extend_from_slice(&message[..length]);
+            }
+        } else if matches!(header, Header::Patch { .. }) {
+            for _ in 0..bytes.u8() % 8 {
+                frame.extend(record(bytes));
             }
         } else if matches!(
             header,
@@ -820,6 +844,15 @@ fn mutate(frame: &mut Vec<u8>, bytes: &mut Bytes<'_>) {
             }
         }
     }
+}
+
+/// Returns a record of a patch. Its blocks mostly do not ascend, so most frames have one record.
+fn record(bytes: &mut Bytes<'_>) -> Vec<u8> {
+    let bitmap = if bytes.u8() < 0xf0 { bytes.u8().into() } else { bytes.u32() };
+    let record = PatchRecord { block: bytes.u8().into(), bitmap };
+    let mut record = record.encode().to_vec();
+    record.resize(record.len() + 4 * bitmap.count_ones() as usize, 0x5a);
+    record
 }
 
 fn control(bytes: &mut Bytes<'_>, encode: &mut dyn FnMut(Control<'_>) -> usize) -> usize {

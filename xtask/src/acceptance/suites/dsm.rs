@@ -1,0 +1,155 @@
+//! Shared memory over Ethernet: the operations Patch and Swap, and the DSM that stands on them. Rows that
+//! cannot run yet name what is missing.
+
+use super::printed;
+use crate::acceptance::printed::Tests;
+use crate::acceptance::{Bound, Probe, Row};
+
+/// A row about something that is not measured yet.
+const fn missing(name: &'static str, bound: Bound, what: &'static str) -> Row {
+    Row { name, bound, bound_quick: None, probe: Probe::Missing(what) }
+}
+
+/// A row about a slow test that prints the ratio of two speeds.
+const fn ratio(name: &'static str, least: f64, figure: &'static str) -> Row {
+    let (package, target, part) = ("runtime", "--test=speeds", "patches_against_writes");
+    let tests = Tests { package, target, part, part_quick: None };
+    printed(name, Bound::AtLeast(least, "x"), figure, tests)
+}
+
+const NO_FAILURE: Bound = Bound::AtMost(0.0, "that fail");
+
+const NO_PAGE_FAULTS: &str = "not built yet: the crate page-faults";
+const NO_PROTOCOL: &str = "not built yet: the state machine of the protocol";
+const NO_DSM: &str = "not built yet: the crate dsm, its interfaces and `ethernot dsm run`";
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        name: "Patch against the oracle in the torture, mixed with all other operations; seeds, none failing",
+        bound: Bound::AtLeast(50_000.0, "seeds"),
+        bound_quick: Some(Bound::AtLeast(500.0, "seeds")),
+        probe: Probe::AllSucceed {
+            arguments: &[
+                "sim",
+                "torture",
+                "--seeds",
+                "{quick:0..500|0..50000}",
+                "--json",
+                "{json}",
+            ],
+            count: "/seeds",
+        },
+    },
+    Row {
+        name: "planted bugs, ten of them in Patch and Swap, not found within 2000 seeds",
+        bound: Bound::AtMost(0.0, "bugs"),
+        bound_quick: None,
+        probe: Probe::Tests { package: "fabric", chosen: "torture::planted", in_quick: false },
+    },
+    ratio(
+        "Patch of 64 scattered words in a page against 64 writes",
+        10.0,
+        "64 scattered words by a patch against writes",
+    ),
+    ratio(
+        "Patch of a whole page against a write of it",
+        0.6,
+        "whole page by a patch against a write",
+    ),
+    missing(
+        "all other suites against the commit before: rows that were ok and are short",
+        Bound::AtMost(0.0, "rows"),
+        "not built yet: no probe compares the verdicts of two suites; run each with --against",
+    ),
+    missing(
+        "copies over shared memory with two of our libraries loaded, against one",
+        Bound::AtLeast(0.97, "x"),
+        NO_PAGE_FAULTS,
+    ),
+    missing(
+        "random race-free programs against sequential memory, in virtual time, 2 to 64 nodes; seeds, none failing",
+        Bound::AtLeast(20_000.0, "seeds"),
+        NO_PROTOCOL,
+    ),
+    missing("planted bugs of the protocol not found", Bound::AtMost(0.0, "bugs"), NO_PROTOCOL),
+    missing("same programs, real processes, each back-end: 500 programs each", NO_FAILURE, NO_DSM),
+    missing(
+        "race detector: programs with one planted race, found",
+        Bound::AtLeast(95.0, "%"),
+        NO_PROTOCOL,
+    ),
+    missing(
+        "race detector: reports for programs without a race",
+        Bound::AtMost(0.0, "reports"),
+        NO_PROTOCOL,
+    ),
+    missing(
+        "first write to an own page, asynchronous write protection, against a minor fault",
+        Bound::AtMost(1.5, "x"),
+        NO_PAGE_FAULTS,
+    ),
+    missing("same, synchronous write protection", Bound::AtMost(8.0, "x"), NO_PAGE_FAULTS),
+    missing("same, mprotect", Bound::AtMost(10.0, "x"), NO_PAGE_FAULTS),
+    missing(
+        "finding and encoding the difference of a page, one word, every second, all: against copying it",
+        Bound::AtMost(8.0, "x"),
+        "not built yet: `encode_patch` compares word by word, and no test measures it",
+    ),
+    missing(
+        "fetch of an absent page, whole fault, against a native read of 4 KiB",
+        Bound::AtMost(2.0, "x"),
+        NO_DSM,
+    ),
+    missing(
+        "lock handed from node to node, waiter polling, against the latency of 8 B",
+        Bound::AtMost(4.0, "x"),
+        NO_DSM,
+    ),
+    missing("barrier of 2 nodes against the latency of 8 B", Bound::AtMost(3.0, "x"), NO_DSM),
+    missing("barrier of 8 nodes against the latency of 8 B", Bound::AtMost(8.0, "x"), NO_DSM),
+    missing("stencil on 2 nodes against 2 threads", Bound::AtLeast(0.6, "x"), NO_DSM),
+    missing("same, against 1 thread", Bound::AtLeast(1.2, "x"), NO_DSM),
+    missing(
+        "NumPy: two processes exchange halves of 64 MiB, against native reads of 4 KiB",
+        Bound::AtLeast(0.5, "x"),
+        NO_DSM,
+    ),
+    missing("same, with a hint", Bound::AtLeast(0.8, "x"), NO_DSM),
+    missing(
+        "protocol against self-invalidation and blind fetch, FFT on 16 nodes in virtual time",
+        Bound::AtLeast(1.0, "x"),
+        NO_PROTOCOL,
+    ),
+    missing("same, a kernel with many locks", Bound::AtLeast(1.5, "x"), NO_PROTOCOL),
+    missing(
+        "region of 4 GiB, 1 % touched: memory against what was touched",
+        Bound::AtMost(3.0, "x"),
+        NO_DSM,
+    ),
+    missing("same, mappings of a userfaultfd back-end", Bound::AtMost(4.0, "mappings"), NO_DSM),
+    missing(
+        "node killed in a barrier, in a lock, in a diff: until all others end and name it",
+        Bound::AtMost(2.0, "s"),
+        NO_DSM,
+    ),
+    missing(
+        "as nobody, in a container without userfaultfd, on a laptop with `-n 4`",
+        NO_FAILURE,
+        NO_DSM,
+    ),
+    Row {
+        name: "fuzzing of Patch frames in the decoder and in the engine without a crash",
+        bound: Bound::AtLeast(20.0, "min"),
+        bound_quick: Some(Bound::AtLeast(20.0 / 60.0, "min")),
+        probe: Probe::Fuzz {
+            targets: &["decode_frame", "engine_frames"],
+            seconds_quick: 20,
+            seconds_full: 1200,
+        },
+    },
+    missing(
+        "fuzzing of the state machine under lying peers",
+        Bound::AtLeast(20.0, "min"),
+        NO_PROTOCOL,
+    ),
+];
