@@ -68,6 +68,20 @@ impl Connection {
     /// # Errors
     /// Returns the errors of [`Connection::patch`], and [`PostError::InlineTooLong`] for more than 64
     /// bytes.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use ethernot::{Connection, OperationOptions, RemoteRegion, encode_patch};
+    ///
+    /// fn mark(connection: &Connection, remote: &RemoteRegion) -> Result<(), ethernot::Error> {
+    ///     let (before, mut after, mut records) = ([0; 4096], [0; 4096], [0; 64]);
+    ///     (after[0], after[2048]) = (1, 2);
+    ///     let length = encode_patch(&before, &after, &mut records).expect("two short records");
+    ///     let options = OperationOptions::NONE;
+    ///     connection.patch_bytes(&records[..length], remote, 0, options)?.wait(None)?;
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn patch_bytes(
         &self,
         records: &[u8],
@@ -99,6 +113,20 @@ impl Connection {
     /// Returns the errors of [`Connection::write`]. Returns
     /// [`OperationRefusal::PatchesRefused`](crate::OperationRefusal::PatchesRefused) like
     /// [`Connection::patch`]. Then use [`Connection::compare_swap`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use ethernot::{Connection, OperationOptions, RemoteRegion};
+    ///
+    /// /// Appends this process to a queue of waiters, and returns the one before it.
+    /// fn enqueue(
+    ///     connection: &Connection,
+    ///     queue: &RemoteRegion,
+    ///     own: u64,
+    /// ) -> Result<u64, ethernot::Error> {
+    ///     Ok(connection.swap(queue, 0, own, OperationOptions::NONE)?.wait(None)?)
+    /// }
+    /// ```
     pub fn swap(
         &self,
         remote: &RemoteRegion,

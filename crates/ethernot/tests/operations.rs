@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Fault,
-    FaultConfig, Operation, OperationError, OperationFlags, OperationOptions, OperationStatus,
-    Order, Polling, PostError, RemoteRegion, Request, Rights, Source, UdpConfig, UdpLink,
+    FaultConfig, Operation, OperationError, OperationFlags, OperationOptions, OperationRefusal,
+    OperationStatus, Order, Polling, PostError, RemoteRegion, Request, Rights, Source, UdpConfig,
+    UdpLink, encode_patch,
 };
 use pair::{BYTES, EVERYTHING, LIMIT, Pair, Side, connect, loopback, memory};
 
@@ -54,6 +55,41 @@ fn atomics_return_the_previous_value() {
     assert_eq!(miss.expect("it is posted").wait(Some(LIMIT)), Ok(42));
     let hit = client.compare_swap(remote, 16, 42, 7, OperationOptions::NONE);
     assert_eq!(hit.expect("it is posted").wait(Some(LIMIT)), Ok(42));
+    assert_eq!(pair.server.buffer.load_u64(16), 7);
+}
+
+//= protocol.md: patch.6, patch.8
+#[test]
+fn a_patch_changes_the_named_words_and_a_swap_returns_the_previous_value() {
+    let pair = Pair::new();
+    let (client, remote) = (&pair.client.connection, &pair.remote);
+    let before = pattern(8192, 1);
+    pair.server.buffer.write(0, &before);
+    let mut after = before.clone();
+    for at in (0..8192).step_by(36) {
+        after[at] ^= 0xff;
+    }
+    let mut records = vec![0; 8704];
+    let length = encode_patch(&before, &after, &mut records).expect("there is room");
+    pair.client.buffer.write(0, &records[..length]);
+    let notify = OperationOptions::NOTIFY.immediate(Some(5));
+    let patch = client.patch(&pair.client.region, 0, remote, 0, length as u64, notify);
+    assert_eq!(patch.expect("it is posted").wait(Some(LIMIT)), Ok(0));
+    assert_eq!(bytes_of(&pair.server.buffer, 0, 8192), after);
+    let notified = pair.server.connection.wait_completion(Some(LIMIT)).expect("a notification");
+    let facts = (notified.kind, notified.bytes, notified.immediate);
+    assert_eq!(facts, (CompletionKind::Notification, length as u32, Some(5)));
+
+    let length = encode_patch(&after[..8], &before[..8], &mut records).expect("there is room");
+    let few = client.patch_bytes(&records[..length], remote, 0, OperationOptions::NONE);
+    assert_eq!(few.expect("it is posted").wait(Some(LIMIT)), Ok(0));
+    assert_eq!(bytes_of(&pair.server.buffer, 0, 8), before[..8]);
+    let strict = client.patch_bytes(&records[..length], remote, 0, OperationOptions::STRICT);
+    assert_eq!(strict.err(), Some(OperationRefusal::PatchStrict.into()));
+
+    pair.server.buffer.store_u64(16, 40);
+    let swap = client.swap(remote, 16, 7, OperationOptions::NONE).expect("it is posted");
+    assert_eq!(swap.wait(Some(LIMIT)), Ok(40));
     assert_eq!(pair.server.buffer.load_u64(16), 7);
 }
 

@@ -1,5 +1,5 @@
-//! Compares the speed of writes from sixteen pieces of memory with the speed of writes from one
-//! range. `./x acceptance` runs this test for a row of its table.
+//! Compares the speed of operations that have the same effect: writes from sixteen pieces and from
+//! one range, patches and writes. `./x acceptance` runs these tests for rows of its tables.
 
 mod pair;
 
@@ -9,6 +9,7 @@ use engine::ConnectionHandle;
 use mem::{Buffer, RegionId, Rights};
 use pair::{Side, connect};
 use semantics::{Operation, OperationFlags, Piece, PieceList, Request, Source};
+use wire_edge::encode_patch;
 
 const MEBIBYTE: u32 = 1 << 20;
 
@@ -95,4 +96,104 @@ fn sixteen_uneven_pieces_against_one() {
     ratios.sort_by(f64::total_cmp);
     println!("from {:.3} to {:.3}", ratios[0], ratios[ratios.len() - 1]);
     println!("figure: sixteen pieces against one: {:.3}", ratios[ratios.len() / 2]);
+}
+
+/// Size of a page in bytes, and number of its words that change in a round.
+const PAGE: usize = 4096;
+const SCATTERED: usize = 64;
+
+/// Number of repetitions of a round.
+const REPEATED: u32 = 400;
+
+/// Returns the seconds that it takes to post all `operations` and to wait until they are complete,
+/// `REPEATED` times. Only the last operation of a repetition is signalled.
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn seconds_of(sides: [&Side; 2], to: ConnectionHandle, operations: &[Operation]) -> f64 {
+    let [client, server] = sides;
+    let began = Instant::now();
+    for _ in 0..REPEATED {
+        let batch = operations.to_vec();
+        let result = client.runtime.control(move |engine, memory, _| {
+            for operation in &batch {
+                engine.post(memory, to, operation)?;
+            }
+            Ok::<_, semantics::PostError>(())
+        });
+        result.expect("not forked").expect("there is room");
+        loop {
+            client.runtime.drive().expect("not forked");
+            server.runtime.drive().expect("not forked");
+            if let Some(completion) = client.queue.poll() {
+                assert_eq!(completion.result, Ok(()));
+                break;
+            }
+        }
+    }
+    began.elapsed().as_secs_f64()
+}
+
+#[test]
+#[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints two figures"]
+fn patches_against_writes() {
+    let (client, server) = (Side::new(false), Side::new(false));
+    let connection = connect(&client, &server);
+    let memory = server.runtime.memory();
+    let buffer = Buffer::new(PAGE as u64);
+    let target = memory.register(server.domain, buffer.clone(), Rights::REMOTE_WRITE);
+    let target = target.expect("it is registered");
+    let own = Buffer::new(4 * PAGE as u64);
+    let region = client.runtime.memory().register(client.domain, own.clone(), Rights::NONE);
+    let region = region.expect("it is registered").id;
+    let operation = |request, length: usize, signalled| Operation {
+        request,
+        length: length as u32,
+        flags: OperationFlags { signalled, ..OperationFlags::default() },
+        immediate: None,
+        context: 0,
+        status: None,
+    };
+    let (key, start) = (target.key, target.start);
+    // The page comes first, then the records of some words, then those of all words.
+    let page: Vec<u8> = (0..PAGE).map(|at| (at / 4 * 7 + 1) as u8 | 1).collect();
+    own.write(0, &page);
+    let offsets: Vec<usize> = (0..SCATTERED).map(|nth| nth * PAGE / SCATTERED).collect();
+    let mut scattered = vec![0; PAGE];
+    for &at in &offsets {
+        scattered[at..at + 4].copy_from_slice(&page[at..at + 4]);
+    }
+    let patch = |after: &[u8], at: usize| {
+        let mut records = vec![0; PAGE + PAGE / 16];
+        let length = encode_patch(&[0; PAGE], after, &mut records).expect("there is room");
+        own.write(at as u64, &records[..length]);
+        let source = Source::Region { region, offset: at as u64 };
+        operation(Request::Patch { source, key, address: start }, length, true)
+    };
+    let (some, all) = (patch(&scattered, PAGE), patch(&page, 2 * PAGE));
+    let write = |at: usize, length, signalled| {
+        let source = Source::Region { region, offset: at as u64 };
+        let request = Request::Write { source, key, address: start + at as u64 };
+        operation(request, length, signalled)
+    };
+    let words: Vec<Operation> =
+        offsets.iter().map(|&at| write(at, 4, Some(&at) == offsets.last())).collect();
+    let whole = write(0, PAGE, true);
+    let sides = [&client, &server];
+    let median = |one: &[Operation], other: &[Operation]| {
+        let mut ratios: Vec<f64> = (0..15)
+            .map(|_| {
+                let time = seconds_of(sides, connection, one);
+                time / seconds_of(sides, connection, other)
+            })
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        println!("from {:.3} to {:.3}", ratios[0], ratios[ratios.len() - 1]);
+        ratios[ratios.len() / 2]
+    };
+    let figure = median(&words, &[some]);
+    println!("figure: 64 scattered words by a patch against writes: {figure:.3}");
+    let figure = median(&[whole], &[all]);
+    println!("figure: whole page by a patch against a write: {figure:.3}");
+    let mut found = vec![0; PAGE];
+    buffer.read(0, &mut found);
+    assert_eq!(found, page);
 }

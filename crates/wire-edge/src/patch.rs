@@ -148,6 +148,15 @@ pub(crate) fn check_records(address: u64, payload: &[u8]) -> Result<(), DecodeEr
 ///
 /// Returns `None` if the sizes differ or are not allowed, or if `out` is too short. The largest
 /// result has 136 bytes for each 128 bytes of the area.
+///
+/// # Examples
+/// ```
+/// let (before, mut after) = ([0; 256], [0; 256]);
+/// after[200] = 7;
+/// let mut records = [0; 272];
+/// // One record: 8 bytes and a word of 4 bytes.
+/// assert_eq!(wire_edge::encode_patch(&before, &after, &mut records), Some(12));
+/// ```
 pub fn encode_patch(before: &[u8], after: &[u8], out: &mut [u8]) -> Option<usize> {
     let is_area = before.len() == after.len()
         && after.len().is_multiple_of(PATCH_WORD_BYTES)
