@@ -290,8 +290,8 @@ pub unsafe extern "C" fn ethernot_compare_swap(
 /// Stores `value` in a 64-bit word of the peer's memory. `ethernot_operation_wait` returns the old
 /// value.
 ///
-/// Returns `ETHERNOT_RESULT_INVALID` if the connection has no swaps. Both endpoints must offer them;
-/// endpoints of libraries without `ethernot_swap` do not.
+/// Returns `ETHERNOT_RESULT_INVALID` if the connection has no swaps. Both endpoints must offer
+/// them; endpoints of libraries without `ethernot_swap` do not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_swap(
     connection: *mut Connection,
@@ -313,9 +313,9 @@ pub unsafe extern "C" fn ethernot_swap(
 /// Copies scattered words of four bytes to the peer's memory. The local bytes are records of
 /// `ethernot_patch_encode`. The program must not change them until the operation is complete.
 ///
-/// The records name words of the area that begins at `remote_offset`. The address of the area must be
-/// a multiple of 4. A thread of the peer that reads a word sees the old word or the new word. The
-/// operation cannot have `ETHERNOT_STRICT`.
+/// The records name words of the area that begins at `remote_offset`. The address of the area must
+/// be a multiple of 4. A thread of the peer that reads a word sees the old word or the new word.
+/// The operation cannot have `ETHERNOT_STRICT`.
 ///
 /// Returns `ETHERNOT_RESULT_INVALID` if the connection has no patches, like `ethernot_swap`. Use
 /// `ethernot_write` then.
@@ -343,10 +343,10 @@ pub unsafe extern "C" fn ethernot_patch(
 /// Writes the words in which `after` differs from `before` as records to `records`, for
 /// `ethernot_patch`. Writes the number of bytes to `used`.
 ///
-/// `before` and `after` have `length` bytes each: a multiple of 4, at most 8 MiB. `records` has room
-/// for `capacity` bytes. 136 bytes for each 128 bytes of the area, or part of them, are always enough.
-/// The three areas must not overlap. Returns `ETHERNOT_RESULT_INVALID` if a size is not allowed or the
-/// room is too small.
+/// `before` and `after` have `length` bytes each: a multiple of 4, at most 8 MiB. `records` has
+/// room for `capacity` bytes. 136 bytes for each 128 bytes of the area, or part of them, are always
+/// enough. The three areas must not overlap. Returns `ETHERNOT_RESULT_INVALID` if a size is not
+/// allowed or the room is too small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_patch_encode(
     before: *const c_void,

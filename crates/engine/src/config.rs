@@ -86,8 +86,8 @@ pub struct EngineConfig {
     /// 0. Simulations that test the wrap-around of numbers set another value: at least 2048, and
     /// equal at both ends.
     pub numbers_from: u32,
-    /// Whether connections other than queue pairs offer the operations Patch and Swap. They exist on
-    /// a connection only if both ends offer them.
+    /// Whether connections other than queue pairs offer the operations Patch and Swap. They exist
+    /// on a connection only if both ends offer them.
     pub patches: bool,
 }
 

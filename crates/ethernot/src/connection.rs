@@ -672,9 +672,9 @@ fn operation(
     })
 }
 
-/// Returns the immediate of a write or patch that notifies the peer but has no immediate of its own: 0. The
-/// write needs this immediate, because each notification carries one. Returns `None` for other
-/// operations.
+/// Returns the immediate of a write or patch that notifies the peer but has no immediate of its
+/// own: 0. The write needs this immediate, because each notification carries one. Returns `None`
+/// for other operations.
 #[inline]
 fn implied_immediate(request: &Request, notify: bool) -> Option<u32> {
     let is_write = matches!(request, Request::Write { .. } | Request::Patch { .. });

@@ -12,19 +12,19 @@ impl Connection {
     ///
     /// The `length` bytes of `local`, from `local_offset` on, are records that
     /// [`encode_patch`](crate::encode_patch) made. They must not change until the operation is
-    /// complete. The records name words of the area that begins at `remote_offset`. The address of the
-    /// area must be a multiple of 4.
+    /// complete. The records name words of the area that begins at `remote_offset`. The address of
+    /// the area must be a multiple of 4.
     ///
-    /// A thread of the peer that reads a word sees the old word or the new word. Only the named words
-    /// need to be in the remote region. A patch is always relaxed, but may have fences.
+    /// A thread of the peer that reads a word sees the old word or the new word. Only the named
+    /// words need to be in the remote region. A patch is always relaxed, but may have fences.
     ///
     /// # Errors
     /// Returns the errors of [`Connection::write`]. Returns
     /// [`OperationRefusal::PatchesRefused`](crate::OperationRefusal::PatchesRefused) if the peer or
     /// this endpoint does not offer patches
     /// ([`EngineConfig::patches`](crate::EngineConfig::patches)), or if the connection is a queue
-    /// pair. Then use writes. Other errors of this type that begin with `Patch` say what is wrong with
-    /// the operation.
+    /// pair. Then use writes. Other errors of this type that begin with `Patch` say what is wrong
+    /// with the operation.
     ///
     /// # Examples
     /// ```no_run
@@ -66,8 +66,8 @@ impl Connection {
     /// copies the records, so they may change after the call.
     ///
     /// # Errors
-    /// Returns the errors of [`Connection::patch`], and [`PostError::InlineTooLong`] for more than 64
-    /// bytes.
+    /// Returns the errors of [`Connection::patch`], and [`PostError::InlineTooLong`] for more than
+    /// 64 bytes.
     ///
     /// # Examples
     /// ```no_run
@@ -106,8 +106,8 @@ impl Connection {
         self.start(Request::Patch { source, key: remote.key, address }, length, options)
     }
 
-    /// Stores `value` in the 64-bit word at `remote_offset` of the peer's memory. The handle returns
-    /// the previous value of the word.
+    /// Stores `value` in the 64-bit word at `remote_offset` of the peer's memory. The handle
+    /// returns the previous value of the word.
     ///
     /// # Errors
     /// Returns the errors of [`Connection::write`]. Returns

@@ -292,8 +292,8 @@ pub(crate) struct Posted {
 }
 
 impl Posted {
-    /// Returns each range of the target that the operation writes, and its bytes. Adjacent words of a
-    /// patch are separate ranges.
+    /// Returns each range of the target that the operation writes, and its bytes. Adjacent words of
+    /// a patch are separate ranges.
     fn ranges(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let whole = (self.action == Action::Write).then_some((self.offset, &self.content[..]));
         let words = self.words.iter().zip(self.content.chunks_exact(WORD_BYTES as usize));
@@ -459,8 +459,9 @@ impl DirectionModel {
         self.expected.fill(0);
     }
 
-    /// Returns whether a write of these ranges (first byte, byte after the last) with these flags can overlap an outstanding write, and
-    /// no rule orders the two writes. The result of two such writes is undefined.
+    /// Returns whether a write of these ranges with these flags can overlap an outstanding write or
+    /// patch, and no rule orders the two. The result of two such operations is undefined. A range
+    /// is a first byte and the byte after the last.
     pub(crate) fn conflicts(&self, ranges: &[(u32, u32)], flags: Flags) -> bool {
         if flags.fence_before {
             return false;

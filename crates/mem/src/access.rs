@@ -304,9 +304,9 @@ impl<'a> MemoryAccess<'a> {
     }
 
     //= protocol.md: patch.6
-    /// Stores scattered words of four bytes in a block of at most 32 words. The block begins `offset`
-    /// bytes after the start of the target. If bit i of `bitmap` is set, stores the next word of
-    /// `words` in word i of the block.
+    /// Stores scattered words of four bytes in a block of at most 32 words. The block begins
+    /// `offset` bytes after the start of the target. If bit i of `bitmap` is set, stores the next
+    /// word of `words` in word i of the block.
     ///
     /// Each word is one store, so other threads see the old word or the new word. The last word is
     /// stored after the others and with release semantics. In the whole-address-space region, the
@@ -317,9 +317,9 @@ impl<'a> MemoryAccess<'a> {
     /// check of the region, and 1 to 2 ns for each word.
     ///
     /// # Errors
-    /// Returns the errors of [`MemoryAccess::place`], and [`AccessError::Misaligned`] if the address
-    /// of the block is not a multiple of 4. Returns [`AccessError::Unmapped`] for a region without
-    /// memory.
+    /// Returns the errors of [`MemoryAccess::place`], and [`AccessError::Misaligned`] if the
+    /// address of the block is not a multiple of 4. Returns [`AccessError::Unmapped`] for a region
+    /// without memory.
     ///
     /// # Panics
     /// Panics if `words` does not have four bytes for each bit of `bitmap` that is set.

@@ -74,12 +74,12 @@ fn tail_width(start: usize, len: usize) -> usize {
     }
 }
 
-/// Stores words of four bytes: if bit i of `bitmap` is set, stores the next word of `words` in word i
-/// from `to`. Each word is one store. The last one has release semantics.
+/// Stores words of four bytes: if bit i of `bitmap` is set, stores the next word of `words` in word
+/// i from `to`. Each word is one store. The last one has release semantics.
 ///
 /// # Safety
-/// `to` must be aligned to 4, and each named word must be writable. `words` must be readable for four
-/// bytes for each bit.
+/// `to` must be aligned to 4, and each named word must be writable. `words` must be readable for
+/// four bytes for each bit.
 pub(crate) unsafe fn store_words(to: *mut u8, bitmap: u32, words: *const u8) {
     let (mut left, mut from) = (bitmap, words);
     while left != 0 {
@@ -164,11 +164,12 @@ pub(crate) fn write_tail_fault_safe(address: u64, bytes: Payload<'_>) -> Result<
     write_fault_safe(address + body as u64, bytes.slice(body..bytes.len()))
 }
 
-/// Writes words like [`store_words`], but by copies through the kernel: one for each run of adjacent
-/// words. The last word is copied after all others.
+/// Writes words like [`store_words`], but by copies through the kernel: one for each run of
+/// adjacent words. The last word is copied after all others.
 ///
 /// # Errors
-/// Returns the errors of [`write_fault_safe`]. All words below the address in the error are written.
+/// Returns the errors of [`write_fault_safe`]. All words below the address in the error are
+/// written.
 #[cold]
 pub(crate) fn write_words_fault_safe(
     address: u64,

@@ -162,13 +162,13 @@ word!(u16, AtomicU16);
 word!(u32, AtomicU32);
 word!(u64, AtomicU64);
 
-/// Stores words of four bytes: if bit i of `bitmap` is set, stores the next word of `words` in word i
-/// from `to`. Each word is one store, and the last one has release semantics. If memory is missing
-/// and faults are caught, stops. Returns the bits of the words that were not stored.
+/// Stores words of four bytes: if bit i of `bitmap` is set, stores the next word of `words` in word
+/// i from `to`. Each word is one store, and the last one has release semantics. If memory is
+/// missing and faults are caught, stops. Returns the bits of the words that were not stored.
 ///
 /// # Safety
-/// `to` must be aligned to 4, and each named word must be writable. `words` must be readable for four
-/// bytes for each bit. If faults are caught, the memory of the named words may be missing.
+/// `to` must be aligned to 4, and each named word must be writable. `words` must be readable for
+/// four bytes for each bit. If faults are caught, the memory of the named words may be missing.
 #[inline]
 pub(crate) unsafe fn store_words(to: *mut u8, bitmap: u32, words: *const u8) -> u32 {
     // SAFETY: the caller promises this.

@@ -293,7 +293,8 @@ impl Outbound {
     /// Returns the errors of [`Operation::check`], and [`PostError`] in these cases:
     ///
     /// * [`PostError::ReadsRefused`] if the peer answers no reads.
-    /// * [`PostError::PatchesRefused`] if the request is a patch or swap, and the connection has none.
+    /// * [`PostError::PatchesRefused`] if the request is a patch or swap, and the connection has
+    ///   none.
     /// * [`PostError::QueuePairOnly`] if the request is possible only on a queue pair, and the
     ///   connection is not a queue pair.
     /// * [`PostError::NoOperationLeft`] if no record is free.
@@ -321,7 +322,8 @@ impl Outbound {
     /// entries) of `list`. The list is the source of a write or send, or the destination of a read.
     ///
     /// The length of the operation is the length of the list. This function ignores the length and
-    /// the location in `operation`. For requests without bytes and for patches, it ignores the list.
+    /// the location in `operation`. For requests without bytes and for patches, it ignores the
+    /// list.
     ///
     /// # Errors
     /// Returns the errors of [`Outbound::post`], and [`PostError::NoListLeft`] if no record for a

@@ -26,7 +26,8 @@ const VALUE_BYTES: usize = layout_end(Layout::Value);
 const _: () = assert!(COMMON_BYTES == 12 && OFFSET_BYTES == 20 && TAGGED_BYTES == 32);
 const _: () = assert!(TAGGED_BYTES + IMMEDIATE_BYTES <= HEADER_BYTES_MAX);
 
-/// The immediate of a Write or Patch. It follows the operation number, the offset, the key and the address.
+/// The immediate of a Write or Patch. It follows the operation number, the offset, the key and the
+/// address.
 const TAGGED_IMMEDIATE: fields::Field = fields::Field { offset: TAGGED_BYTES, ..fields::IMMEDIATE };
 /// The immediate of a Send. It follows the operation number, the offset and the message number.
 const MESSAGE_IMMEDIATE: fields::Field =

@@ -74,8 +74,8 @@ pub enum PostError {
     /// The connection takes its receives from a shared queue.
     #[error("the connection takes its receives from a shared queue; post them there")]
     ReceivesShared,
-    /// The connection has no patches and swaps. Either the peer or this endpoint does not offer them
-    /// (protocol.md §2.3, `patch`), or the connection is a queue pair.
+    /// The connection has no patches and swaps. Either the peer or this endpoint does not offer
+    /// them (protocol.md §2.3, `patch`), or the connection is a queue pair.
     #[error(
         "the connection has no patches and swaps: one of its ends does not offer them, or it is a queue pair; write \
          and compare-and-swap instead"
@@ -87,8 +87,8 @@ pub enum PostError {
     /// The address of the area of a patch is not a multiple of 4.
     #[error("a patch needs an address that is a multiple of 4, not {0:#x}; use such an address")]
     PatchMisaligned(u64),
-    /// The local bytes of a patch are not records of the protocol. Either a record is not whole, or a
-    /// block does not come after the block before it.
+    /// The local bytes of a patch are not records of the protocol. Either a record is not whole, or
+    /// a block does not come after the block before it.
     #[error(
         "byte {offset} of the patch begins no record, or one whose block is not after the one before; encode it with \
          `encode_patch`"

@@ -3,8 +3,8 @@
 //! Each of these instructions is the first instruction of its own function. If it faults, the
 //! handler lets the thread continue at a single `ret` instruction, which returns to the caller of
 //! that function. RCX then shows whether the function succeeded: a copy counts RCX down to zero,
-//! the stores of words remove the bit of each stored word, and the other functions set RCX to zero on
-//! success.
+//! the stores of words remove the bit of each stored word, and the other functions set RCX to zero
+//! on success.
 //!
 //! Copies of all lengths use one instruction, `rep movsb`. It is usually as fast as the C library's
 //! `memmove`, which uses the same instruction on such processors. Only copies of 128 to 512 bytes
@@ -65,14 +65,14 @@ pub(super) unsafe fn store(to: *mut u8, word: impl Storable) -> bool {
     unsafe { word.store(to) }
 }
 
-/// Stores words of four bytes: if bit i of `bitmap` is set, stores the next word of `words` in word i
-/// from `to`. On this processor, the stores become visible in this order. Stops at a store that
+/// Stores words of four bytes: if bit i of `bitmap` is set, stores the next word of `words` in word
+/// i from `to`. On this processor, the stores become visible in this order. Stops at a store that
 /// faults, and returns the bits of the words that were not stored.
 ///
 /// # Safety
 /// `bitmap` must not be 0. `to` must be aligned to 4, and each named word must be writable. `words`
-/// must be readable for four bytes for each bit. If faults are caught, the memory of the named words
-/// may be missing.
+/// must be readable for four bytes for each bit. If faults are caught, the memory of the named
+/// words may be missing.
 #[inline]
 pub(super) unsafe fn store_words(to: *mut u8, bitmap: u32, words: *const u8) -> u32 {
     let left: u64;
@@ -192,8 +192,8 @@ instruction!(store_1, "mov byte ptr [rdi], al", "xor ecx, ecx");
 instruction!(store_2, "mov word ptr [rdi], ax", "xor ecx, ecx");
 instruction!(store_4, "mov dword ptr [rdi], eax", "xor ecx, ecx");
 instruction!(store_8, "mov qword ptr [rdi], rax", "xor ecx, ecx");
-// RCX holds the bits of the words that are not stored yet, RDX the number of the next word, EAX that
-// word, and RSI its address. After each word, the function returns to its first instruction.
+// RCX holds the bits of the words that are not stored yet, RDX the number of the next word, EAX
+// that word, and RSI its address. After each word, the function returns to its first instruction.
 instruction!(
     store_scattered,
     "2:",

@@ -12,9 +12,9 @@ impl Inbound {
     //= protocol.md: patch.5, patch.6
     /// Places the words that the records in `bytes` name. Checks the access to all of them first.
     ///
-    /// A key gives access to one range of addresses. So the peer may write all words if it may write
-    /// the first word, the last word and all bytes between them. Costs one check of the key for each
-    /// call, and for each record two reads of its start and one check of the region.
+    /// A key gives access to one range of addresses. So the peer may write all words if it may
+    /// write the first word, the last word and all bytes between them. Costs one check of the key
+    /// for each call, and for each record two reads of its start and one check of the region.
     #[inline(never)]
     pub(super) fn place_patch(
         &self,

@@ -500,8 +500,8 @@ impl OutOperation {
 
     //= protocol.md: patch.2
     /// Returns the part of `[offset, end)` of a patch that fits into a fragment, like
-    /// [`OutOperation::cut`]. The part consists of whole records. It is empty if the local bytes are
-    /// not readable, or if they are not records any more.
+    /// [`OutOperation::cut`]. The part consists of whole records. It is empty if the local bytes
+    /// are not readable, or if they are not records any more.
     #[inline(never)]
     fn cut_patch(
         &self,

@@ -6,8 +6,8 @@ use wire_edge::{PATCH_RECORD_BYTES_MAX, PATCH_RECORD_HEADER_BYTES, PatchRecord};
 use super::{Bytes, Outbound};
 
 impl Outbound {
-    /// Returns the smallest `room` with which [`Outbound::next_fragment`] can cut every operation, in
-    /// bytes. A fragment of a patch has at least one record, and perhaps an immediate.
+    /// Returns the smallest `room` with which [`Outbound::next_fragment`] can cut every operation,
+    /// in bytes. A fragment of a patch has at least one record, and perhaps an immediate.
     pub const fn room_bytes_min(&self) -> u32 {
         if self.has_patched { PATCH_ROOM_BYTES } else { ROOM_BYTES }
     }

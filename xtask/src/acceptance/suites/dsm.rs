@@ -1,5 +1,5 @@
-//! Shared memory over Ethernet: the operations Patch and Swap, and the DSM that stands on them. Rows that
-//! cannot run yet name what is missing.
+//! Shared memory over Ethernet: the operations Patch and Swap, and the DSM that stands on them.
+//! Rows that cannot run yet name what is missing.
 
 use super::printed;
 use crate::acceptance::printed::Tests;
