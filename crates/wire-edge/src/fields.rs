@@ -581,6 +581,7 @@ pub const CONTROL_LAYOUTS: &[ControlLayout] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patch::PatchRecord;
 
     #[test]
     fn fields_of_a_layout_follow_each_other_without_overlap() {
@@ -590,6 +591,17 @@ mod tests {
                 assert_eq!(before.end(), field.offset, "{} {}", before.name, field.name);
             }
         }
+    }
+
+    //= protocol.md: patch.2
+    #[test]
+    fn the_encoder_of_records_agrees_with_the_table() {
+        let record = PatchRecord { block: 0x0201, bitmap: 0x0605_0403 };
+        let bytes = record.encode();
+        assert_eq!(bytes.len(), layout_end(Layout::PatchRecord));
+        assert_eq!(bytes[RECORD_BLOCK.offset..RECORD_BLOCK.end()], [1, 2]);
+        assert_eq!(bytes[RECORD_ZERO.offset..RECORD_ZERO.end()], [0, 0]);
+        assert_eq!(bytes[RECORD_BITMAP.offset..RECORD_BITMAP.end()], [3, 4, 5, 6]);
     }
 
     #[test]

@@ -7,8 +7,7 @@ use crate::flags::{Flags, Kind};
 use crate::handshake;
 use crate::identity::{ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, RemoteKey};
 use crate::octets::{get, put};
-use crate::patch::check_records;
-use crate::rules::{check_end, check_flags, check_ranges, check_write};
+use crate::rules::{check_end, check_flags, check_ranges, check_records, check_write};
 
 /// Size of the common header, in bytes.
 pub const COMMON_BYTES: usize = layout_end(Layout::Common);

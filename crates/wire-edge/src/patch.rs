@@ -6,10 +6,6 @@
 
 use core::ops::Range;
 
-use crate::error::DecodeError;
-use crate::fields::{self, Layout, layout_end};
-use crate::octets::{get, put};
-
 /// Size of a word of a Patch, in bytes.
 pub const PATCH_WORD_BYTES: usize = 4;
 /// Size of a block of a Patch in the memory of the target, in bytes.
@@ -19,10 +15,10 @@ pub const PATCH_BLOCKS_MAX: u32 = 1 << 16;
 /// Maximum size of the area of a Patch, in bytes.
 pub const PATCH_AREA_BYTES_MAX: u64 = PATCH_BLOCKS_MAX as u64 * PATCH_BLOCK_BYTES as u64;
 /// Size of a record without its words, in bytes.
-pub const PATCH_RECORD_HEADER_BYTES: usize = layout_end(Layout::PatchRecord);
+pub const PATCH_RECORD_HEADER_BYTES: usize = 8;
 /// Size of the largest record, in bytes.
 pub const PATCH_RECORD_BYTES_MAX: usize = PATCH_RECORD_HEADER_BYTES + PATCH_BLOCK_BYTES;
-const _: () = assert!(PATCH_RECORD_HEADER_BYTES == 8 && PATCH_RECORD_BYTES_MAX == 136);
+const _: () = assert!(PATCH_RECORD_BYTES_MAX == 136);
 
 /// The start of a record. The words follow, in ascending order of their bits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -38,21 +34,19 @@ impl PatchRecord {
     /// Decodes the start of a record.
     #[inline]
     pub const fn decode(bytes: &[u8; PATCH_RECORD_HEADER_BYTES]) -> Self {
-        Self {
-            block: u16::from_le_bytes(get!(bytes, fields::RECORD_BLOCK)),
-            bitmap: u32::from_le_bytes(get!(bytes, fields::RECORD_BITMAP)),
-        }
+        // A test of the table of fields checks that these offsets are those of the table.
+        let [b0, b1, _, _, m0, m1, m2, m3] = *bytes;
+        let block = u16::from_le_bytes([b0, b1]);
+        Self { block, bitmap: u32::from_le_bytes([m0, m1, m2, m3]) }
     }
 
     //= protocol.md: frame.2
     /// Encodes the start of a record.
     #[inline]
     pub const fn encode(self) -> [u8; PATCH_RECORD_HEADER_BYTES] {
-        let mut bytes = [0; PATCH_RECORD_HEADER_BYTES];
-        let out = &mut bytes;
-        put!(out, fields::RECORD_BLOCK, self.block.to_le_bytes());
-        put!(out, fields::RECORD_BITMAP, self.bitmap.to_le_bytes());
-        bytes
+        let [b0, b1] = self.block.to_le_bytes();
+        let [m0, m1, m2, m3] = self.bitmap.to_le_bytes();
+        [b0, b1, 0, 0, m0, m1, m2, m3]
     }
 
     /// Returns the size of the record with its words, in bytes, 8 to 136.
@@ -103,40 +97,6 @@ impl<'a> Iterator for PatchRecords<'a> {
         let (whole, rest) = self.rest.split_at_checked(record.bytes())?;
         self.rest = rest;
         Some((record, whole.get(PATCH_RECORD_HEADER_BYTES..).unwrap_or_default()))
-    }
-}
-
-//= protocol.md: patch.1, patch.2, patch.3
-/// Checks the address and the records of a Patch frame.
-///
-/// # Errors
-/// Returns [`DecodeError`] in these cases:
-///
-/// * `address` is not a multiple of 4.
-/// * The bytes are not whole records.
-/// * The block numbers do not ascend.
-/// * A named word is not in the address space.
-pub(crate) fn check_records(address: u64, payload: &[u8]) -> Result<(), DecodeError> {
-    if !address.is_multiple_of(PATCH_WORD_BYTES as u64) {
-        return Err(DecodeError::Range { field: fields::ADDRESS.name, value: address });
-    }
-    let mut records = PatchRecords::new(payload);
-    let mut before = None;
-    let mut end = 0;
-    for (record, _) in &mut records {
-        if before >= Some(record.block) {
-            return Err(DecodeError::PatchOrder { block: record.block });
-        }
-        before = Some(record.block);
-        end = record.span().end;
-    }
-    if !records.rest().is_empty() {
-        let offset = (payload.len() - records.rest().len()) as u32;
-        return Err(DecodeError::PatchRecord { offset });
-    }
-    match address.checked_add(end) {
-        Some(_) => Ok(()),
-        None => Err(DecodeError::AddressWraps { address, length: end }),
     }
 }
 
@@ -195,6 +155,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::error::DecodeError;
+    use crate::fields;
+    use crate::rules::check_records;
 
     //= protocol.md: patch.2
     #[test]

@@ -1,8 +1,10 @@
 //! Rules for the numbers and flags of a connection frame (protocol.md §3.1 and §3.2).
 
 use crate::error::DecodeError;
+use crate::fields;
 use crate::flags::{Flags, Kind};
 use crate::frame::{Header, OPERATION_BYTES_MAX};
+use crate::patch::{PATCH_WORD_BYTES, PatchRecords};
 
 //= protocol.md: flag.1, send-invalidate.1, patch.4
 /// Checks that a frame of this kind may have these flags. Checks the flags that announce parts of a
@@ -109,4 +111,38 @@ fn check_address(address: u64, length: u64) -> Result<(), DecodeError> {
 /// Checks that no bytes follow `part`.
 pub(crate) fn check_end(part: &'static str, rest: usize) -> Result<(), DecodeError> {
     if rest == 0 { Ok(()) } else { Err(DecodeError::Trailing { part, bytes: rest }) }
+}
+
+//= protocol.md: patch.1, patch.2, patch.3
+/// Checks the address and the records of a Patch frame.
+///
+/// # Errors
+/// Returns [`DecodeError`] in these cases:
+///
+/// * `address` is not a multiple of 4.
+/// * The bytes are not whole records.
+/// * The block numbers do not ascend.
+/// * A named word is not in the address space.
+pub(crate) fn check_records(address: u64, payload: &[u8]) -> Result<(), DecodeError> {
+    if !address.is_multiple_of(PATCH_WORD_BYTES as u64) {
+        return Err(DecodeError::Range { field: fields::ADDRESS.name, value: address });
+    }
+    let mut records = PatchRecords::new(payload);
+    let mut before = None;
+    let mut end = 0;
+    for (record, _) in &mut records {
+        if before >= Some(record.block) {
+            return Err(DecodeError::PatchOrder { block: record.block });
+        }
+        before = Some(record.block);
+        end = record.span().end;
+    }
+    if !records.rest().is_empty() {
+        let offset = (payload.len() - records.rest().len()) as u32;
+        return Err(DecodeError::PatchRecord { offset });
+    }
+    match address.checked_add(end) {
+        Some(_) => Ok(()),
+        None => Err(DecodeError::AddressWraps { address, length: end }),
+    }
 }

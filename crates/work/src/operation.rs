@@ -1,7 +1,7 @@
 //! The operations and receives that an application posts.
 
-use mem::{MemoryAccess, ProtectionDomain, RegionId, Rights, Window};
-use wire_edge::RemoteKey;
+use mem::{AccessError, MemoryAccess, ProtectionDomain, RegionId, Rights, Window};
+use wire_edge::{PATCH_RECORD_HEADER_BYTES, PatchRecord, RemoteKey};
 
 use crate::completion_kind::CompletionKind;
 use crate::error::PostError;
@@ -75,7 +75,8 @@ impl Operation {
             | Request::SendInvalidate { ref source, .. } => check_source(source),
             Request::Patch { ref source, address, .. } => {
                 check_source(source)?;
-                check_patch(memory, source, address, length, self.flags.order)
+                self.check_order_of_patch()?;
+                check_patch(address, length, |at| record_at(memory, source, at))
             }
             Request::Read { sink, sink_offset, .. } => {
                 if length > 0 {
@@ -118,6 +119,14 @@ impl Operation {
         Ok(())
     }
 
+    //= protocol.md: patch.4
+    const fn check_order_of_patch(&self) -> Result<(), PostError> {
+        match self.flags.order {
+            Order::Relaxed => Ok(()),
+            Order::Strict => Err(PostError::PatchStrict),
+        }
+    }
+
     /// Checks the length of the operation, and the range of addresses in the peer's memory.
     fn check_peer(&self) -> Result<(), PostError> {
         let length = self.length;
@@ -143,6 +152,25 @@ impl Operation {
             | Request::Swap { address, .. } => check_remote(address, 8),
         }
     }
+}
+
+/// Returns the start of the record at offset `at` of the local bytes of a patch.
+fn record_at(
+    memory: &MemoryAccess<'_>,
+    source: &Source,
+    at: u32,
+) -> Result<PatchRecord, AccessError> {
+    let mut header = [0; PATCH_RECORD_HEADER_BYTES];
+    match *source {
+        Source::Region { region, offset } => {
+            memory.copy_out(region, offset.saturating_add(u64::from(at)), &mut header)?;
+        }
+        Source::Inline(ref bytes) => {
+            let inline = bytes.get(at as usize..).and_then(|bytes| bytes.first_chunk());
+            header = inline.copied().unwrap_or_default();
+        }
+    }
+    Ok(PatchRecord::decode(&header))
 }
 
 /// The action of an operation, and its parameters.

@@ -99,7 +99,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("verbs", 20),
     ("verbs-edge", 3),
     ("wire-edge", 14),
-    ("xtask", 21),
+    ("xtask", 22),
 ];
 
 /// Returns the largest set of files in which every file imports every other file, directly or

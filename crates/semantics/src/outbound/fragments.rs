@@ -5,7 +5,6 @@ use mem::{AccessError, MemoryAccess, PayloadSlice, RegionId, Target};
 use wire_edge::{Flags, Header, OperationNumber};
 
 use super::answers::Content;
-use super::patch::whole_records;
 use super::{Bytes, OutKind, OutOperation, Outbound, own_operation};
 use crate::lists::Lists;
 use crate::pools::Pools;
@@ -518,7 +517,7 @@ impl OutOperation {
         }
         // At least one record stays for another fragment, which has the immediate.
         let most = room.saturating_sub(WRITE_BYTES).min((end - offset).saturating_sub(1));
-        Cut { offset, len: whole_records(memory, source, offset, most), last: false }
+        Cut { offset, len: source.whole_records(memory, offset, most), last: false }
     }
 
     /// Returns whether the last fragment carries an immediate, or a key in place of the immediate.
