@@ -1,0 +1,396 @@
+//! Page faults: homes, fetches, copies that become invalid.
+
+use crate::diff::{PAGE_BYTES, PageBytes};
+use crate::error::Fault;
+use crate::identity::{PageNumber, Rank, ThreadNumber};
+use crate::memory::{Access, Host};
+use crate::node::Node;
+use crate::node_state::{Fetch, FetchStep, Need, Pending, Stage};
+use crate::page_table::State;
+use crate::planted::{Planted, is_planted};
+use crate::transport::{Area, Landing, Operation};
+
+impl Node {
+    /// Returns whether the frame of a page on this node is the page at its home, so that the frame
+    /// is always valid.
+    pub(crate) fn is_in_place(&self, page: PageNumber) -> bool {
+        !self.config.races && self.pages.get(page).home == Some(self.me())
+    }
+
+    /// Handles the need of a thread. Returns whether it is met; otherwise the thread continues with
+    /// [`Node::resume`].
+    pub(crate) fn need(
+        &mut self,
+        host: &mut dyn Host,
+        page: PageNumber,
+        thread: ThreadNumber,
+        need: Need,
+    ) -> bool {
+        let found = self.pages.get(page);
+        match (need, found.state) {
+            (Need::Home, _) if found.home.is_some() => return true,
+            (Need::Read, State::Clean | State::Dirty | State::Open)
+            | (Need::Write, State::Dirty | State::Open) => return true,
+            (Need::Write, State::Clean) if found.home.is_some() => {
+                self.upgrade(host, page);
+                return true;
+            }
+            _ => {}
+        }
+        self.counters.faults += 1;
+        self.barrier.history.faulted(page);
+        if let Some(fetch) = self.fetches.get_mut(&page) {
+            fetch.waiters.push((thread, need));
+            return false;
+        }
+        self.begin_fetch(host, page, vec![(thread, need)]);
+        if need == Need::Read {
+            self.fetch_neighbours(host, page);
+        }
+        false
+    }
+
+    /// Begins to fetch a page that no thread waits for.
+    pub(crate) fn prefetch(&mut self, host: &mut dyn Host, page: PageNumber) {
+        if self.pages.get(page).state == State::Absent && !self.fetches.contains_key(&page) {
+            self.counters.prefetches += 1;
+            self.begin_fetch(host, page, Vec::new());
+        }
+    }
+
+    /// Prefetches the other pages of the group of [`crate::Config::fetch_pages`] pages.
+    fn fetch_neighbours(&mut self, host: &mut dyn Host, page: PageNumber) {
+        let group = self.config.fetch_pages;
+        if group > 1 {
+            let first = page.0 - page.0 % group;
+            let end = first.saturating_add(group).min(self.config.pages);
+            (first..end).map(PageNumber).for_each(|page| self.prefetch(host, page));
+        }
+    }
+
+    fn begin_fetch(
+        &mut self,
+        host: &mut dyn Host,
+        page: PageNumber,
+        waiters: Vec<(ThreadNumber, Need)>,
+    ) {
+        let step = FetchStep::Lookup;
+        let fetch =
+            Fetch { step, waiters, acquires: Vec::new(), is_stale: false, is_refresh: false };
+        self.fetches.insert(page, fetch);
+        self.locate(host, page);
+    }
+
+    //= dsm-protocol.md: fetch.1
+    /// Takes the next step of a fetch: looks the home up, claims the page, or reads it.
+    fn locate(&mut self, host: &mut dyn Host, page: PageNumber) {
+        let found = self.pages.get(page);
+        let is_frame_zero = found.state == State::Clean;
+        if let Some(home) = found.home {
+            return self.begin_read(host, page, home);
+        }
+        let Some(fetch) = self.fetches.get_mut(&page) else { return };
+        fetch.is_stale = false;
+        let (rank, address) = self.layout.directory(page);
+        if fetch.waiters.iter().any(|(_, need)| *need != Need::Read) {
+            fetch.step = FetchStep::Claim;
+            self.claim(host, page, is_frame_zero, (rank, address));
+        } else {
+            fetch.step = FetchStep::Lookup;
+            self.read_control(host, rank, address, 8, Pending::Lookup(page));
+        }
+    }
+
+    //= dsm-protocol.md: home.2
+    /// Claims a page. The frame is zero before the claim is posted, because peers may patch it as
+    /// soon as the claim is performed.
+    fn claim(
+        &mut self,
+        host: &mut dyn Host,
+        page: PageNumber,
+        is_frame_zero: bool,
+        (rank, address): (Rank, u64),
+    ) {
+        if !is_frame_zero {
+            host.clear(page);
+        }
+        let desired = directory_word(self.me());
+        let area = Area::Control;
+        let claim = Operation::CompareSwap { area, address, expected: 0, desired };
+        self.post(host, rank, false, Pending::Claim(page), claim);
+    }
+
+    //= dsm-protocol.md: home.1
+    /// Returns the home that a directory entry names.
+    pub(crate) fn decode_directory(
+        &self,
+        page: PageNumber,
+        entry: u64,
+    ) -> Result<Option<Rank>, Fault> {
+        match entry {
+            0 => Ok(None),
+            entry if entry <= u64::from(self.config.nodes) => Ok(Some(Rank((entry - 1) as u8))),
+            entry => Err(Fault::Directory { page, entry }),
+        }
+    }
+
+    //= dsm-protocol.md: fetch.2
+    /// Handles the directory entry of a page that is being fetched.
+    pub(crate) fn handle_lookup(
+        &mut self,
+        host: &mut dyn Host,
+        page: PageNumber,
+        entry: u64,
+    ) -> Result<(), Fault> {
+        let home = self.decode_directory(page, entry)?;
+        let Some(fetch) = self.fetches.get(&page) else { return Ok(()) };
+        if home == Some(self.me()) {
+            return Err(Fault::Directory { page, entry });
+        }
+        let is_write = fetch.waiters.iter().any(|(_, need)| *need != Need::Read);
+        let is_stale = fetch.is_stale && !is_planted(Planted::UsesStaleFetch);
+        if home.is_some() {
+            self.pages.at(page).home = home;
+        }
+        if home.is_some() || is_stale || is_write {
+            self.locate(host, page);
+            return Ok(());
+        }
+        host.clear(page);
+        self.make_clean(host, page);
+        self.end_fetch(host, page);
+        Ok(())
+    }
+
+    //= dsm-protocol.md: home.3
+    /// Handles the result of a claim.
+    pub(crate) fn handle_claim(
+        &mut self,
+        host: &mut dyn Host,
+        page: PageNumber,
+        entry: u64,
+    ) -> Result<(), Fault> {
+        let former = self.decode_directory(page, entry)?;
+        let me = self.me();
+        if former == Some(me) {
+            return Err(Fault::Directory { page, entry });
+        }
+        let Some(fetch) = self.fetches.get_mut(&page) else { return Ok(()) };
+        self.pages.at(page).home = former.or(Some(me));
+        if let Some(home) = former {
+            let mut waiters = std::mem::take(&mut fetch.waiters);
+            let homeless = waiters.extract_if(.., |(_, need)| *need == Need::Home);
+            let homeless: Vec<_> = homeless.collect();
+            fetch.waiters = waiters;
+            let is_refresh = fetch.is_refresh;
+            let is_wanted = is_refresh || !fetch.waiters.is_empty();
+            if is_planted(Planted::KeepsLostClaim) {
+                self.make_clean(host, page);
+                self.end_fetch(host, page);
+            } else {
+                if !is_refresh {
+                    self.make_absent(host, page);
+                }
+                if is_wanted {
+                    self.begin_read(host, page, home);
+                } else {
+                    self.fetches.remove(&page);
+                }
+            }
+            homeless.into_iter().for_each(|(thread, need)| self.resume(host, page, thread, need));
+            return Ok(());
+        }
+        if self.config.races && fetch.is_stale {
+            self.begin_read(host, page, me);
+            return Ok(());
+        }
+        if self.config.races {
+            self.make_clean(host, page);
+        } else {
+            self.pages.at(page).state = State::Dirty;
+            self.interval.dirty.push(page);
+            host.protect(page, Access::Write);
+        }
+        self.end_fetch(host, page);
+        Ok(())
+    }
+
+    //= dsm-protocol.md: fetch.3
+    /// Reads a page from its home. Waits while patches of this node for the page are in flight,
+    /// because the page without them would lack this node's own changes.
+    fn begin_read(&mut self, host: &mut dyn Host, page: PageNumber, home: Rank) {
+        let found = self.pages.get(page);
+        let Some(fetch) = self.fetches.get_mut(&page) else { return };
+        fetch.is_stale = false;
+        if found.patches > 0 {
+            fetch.step = FetchStep::Blocked;
+            return;
+        }
+        fetch.step = FetchStep::Read;
+        let landing = if fetch.is_refresh { Landing::Buffer } else { Landing::Frame(page) };
+        let must_announce = !found.is_announced && !self.config.races;
+        if must_announce && !is_planted(Planted::SharesLate) {
+            self.announce(host, page, home);
+        }
+        self.counters.fetches += 1;
+        let (area, length) = (self.area(), PAGE_BYTES as u32);
+        let read = Operation::Read { area, address: frame_address(page), length, landing };
+        self.post(host, home, must_announce, Pending::Fetch(page), read);
+        if must_announce && is_planted(Planted::SharesLate) {
+            self.announce(host, page, home);
+        }
+    }
+
+    //= dsm-protocol.md: share.1
+    /// Sets this node's byte in the home's table of sharers. The read that follows is fenced: if
+    /// the home finds the byte unset when an interval ends, the read returns all that the interval
+    /// has written.
+    fn announce(&mut self, host: &mut dyn Host, page: PageNumber, home: Rank) {
+        self.pages.at(page).is_announced = true;
+        let address = self.layout.sharers(page) + self.me().index() as u64;
+        let (area, notification) = (Area::Control, None);
+        let write = Operation::Write { area, address, bytes: &[1], notification };
+        self.post(host, home, false, Pending::None, write);
+    }
+
+    //= dsm-protocol.md: fetch.4
+    /// Handles the bytes of a page. Reads it again if a notice has overtaken the read.
+    pub(crate) fn handle_fetched(
+        &mut self,
+        host: &mut dyn Host,
+        page: PageNumber,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        let Some(fetch) = self.fetches.get(&page) else { return Ok(()) };
+        if fetch.is_stale && !is_planted(Planted::UsesStaleFetch) {
+            self.counters.stale_fetches += 1;
+            self.locate(host, page);
+            return Ok(());
+        }
+        if fetch.is_refresh {
+            let bytes: &PageBytes = bytes.try_into().map_err(|_| Fault::Completion)?;
+            host.merge(page, bytes);
+        } else {
+            self.make_clean(host, page);
+        }
+        self.end_fetch(host, page);
+        Ok(())
+    }
+
+    /// Lets the waiters of a fetch continue.
+    fn end_fetch(&mut self, host: &mut dyn Host, page: PageNumber) {
+        let Some(fetch) = self.fetches.remove(&page) else { return };
+        for (thread, need) in fetch.waiters {
+            self.resume(host, page, thread, need);
+        }
+        for acquire in fetch.acquires {
+            self.count_down_acquire(host, acquire);
+        }
+    }
+
+    /// Lets a thread continue whose need is met.
+    fn resume(&mut self, host: &mut dyn Host, page: PageNumber, thread: ThreadNumber, need: Need) {
+        if need == Need::Write && self.pages.get(page).state == State::Clean {
+            self.upgrade(host, page);
+        }
+        match self.threads.get(thread.index()) {
+            Some(Stage::Fault) => self.finish(thread, Ok(0)),
+            Some(Stage::Pin { .. }) => self.continue_pin(host, thread),
+            Some(&Stage::Home { address, operation }) => {
+                self.post_atomic(host, thread, address, operation);
+            }
+            _ => {}
+        }
+    }
+
+    //= dsm-protocol.md: interval.1
+    /// Makes a clean page writable. Its home is known.
+    pub(crate) fn upgrade(&mut self, host: &mut dyn Host, page: PageNumber) {
+        if !self.is_in_place(page) {
+            host.make_twin(page);
+        }
+        self.pages.at(page).state = State::Dirty;
+        self.interval.dirty.push(page);
+        host.protect(page, Access::Write);
+    }
+
+    pub(crate) fn make_clean(&mut self, host: &mut dyn Host, page: PageNumber) {
+        self.pages.at(page).state = State::Clean;
+        host.protect(page, Access::Read);
+    }
+
+    fn make_absent(&mut self, host: &mut dyn Host, page: PageNumber) {
+        self.pages.at(page).state = State::Absent;
+        host.protect(page, Access::None);
+    }
+
+    //= dsm-protocol.md: acquire.3
+    /// Makes the copy of a page invalid, after a notice. A dirty page is patched first. A pinned
+    /// page stays and is read again; then the acquire has to wait, and the call returns true.
+    pub(crate) fn invalidate(
+        &mut self,
+        host: &mut dyn Host,
+        page: PageNumber,
+        acquire: Option<u64>,
+    ) -> bool {
+        if self.is_in_place(page) {
+            return false;
+        }
+        if let Some(fetch) = self.fetches.get_mut(&page) {
+            fetch.is_stale = true;
+            if fetch.is_refresh {
+                fetch.acquires.extend(acquire);
+                return acquire.is_some();
+            }
+        }
+        let found = self.pages.get(page);
+        if found.state == State::Absent {
+            return false;
+        }
+        self.counters.invalidations += 1;
+        if found.pins > 0 {
+            self.begin_refresh(host, page, acquire);
+            return acquire.is_some();
+        }
+        self.make_absent(host, page);
+        if found.state == State::Dirty {
+            if !is_planted(Planted::DropsChanges) && self.post_changes(host, page) {
+                self.interval.touched.push(page);
+            }
+            host.drop_twin(page);
+        }
+        false
+    }
+
+    fn begin_refresh(&mut self, host: &mut dyn Host, page: PageNumber, acquire: Option<u64>) {
+        let (step, waiters) = (FetchStep::Read, Vec::new());
+        let acquires = acquire.into_iter().collect();
+        let fetch = Fetch { step, waiters, acquires, is_stale: false, is_refresh: true };
+        self.fetches.insert(page, fetch);
+        self.locate(host, page);
+    }
+
+    /// Handles the completion of a patch.
+    pub(crate) fn handle_patched(&mut self, host: &mut dyn Host, page: PageNumber) {
+        let found = self.pages.at(page);
+        found.patches = found.patches.saturating_sub(1);
+        let is_last = found.patches == 0;
+        self.interval.patches = self.interval.patches.saturating_sub(1);
+        let is_blocked =
+            self.fetches.get(&page).is_some_and(|fetch| fetch.step == FetchStep::Blocked);
+        if is_last && is_blocked {
+            self.locate(host, page);
+        }
+        self.continue_interval(host);
+    }
+}
+
+/// Returns the directory entry of a page with this home.
+pub(crate) const fn directory_word(home: Rank) -> u64 {
+    home.0 as u64 + 1
+}
+
+/// Returns the address of a page in the areas of frames and masters.
+pub(crate) const fn frame_address(page: PageNumber) -> u64 {
+    page.0 as u64 * PAGE_BYTES as u64
+}

@@ -1,0 +1,184 @@
+//! Messages: locks that travel from node to node, and the objects that this node manages.
+//!
+//! Messages rather than one-sided operations, for three reasons. The objects are named by any
+//! address, and a word of memory for each possible address does not fit. A lock goes from its
+//! holder to the next node in one message, and stays with its holder unless another node wants it.
+//! A condition variable must queue the waiter, and then release the lock, as one step.
+
+use crate::clock::Clock;
+use crate::error::{Failure, Fault, Misuse};
+use crate::identity::{Rank, ThreadNumber};
+use crate::lock_table::LockStep;
+use crate::memory::Host;
+use crate::message::{Message, Objection, Question};
+use crate::node::Node;
+use crate::node_state::{AfterAcquire, AfterInterval, Stage};
+use crate::objects::Refusal;
+use crate::planted::{Planted, is_planted};
+use crate::races::Changes;
+
+impl Node {
+    /// Handles a message of a node.
+    pub(crate) fn handle_message(
+        &mut self,
+        host: &mut dyn Host,
+        from: Rank,
+        message: Message,
+    ) -> Result<(), Fault> {
+        match message {
+            Message::LockRequest { lock } => self.queue_lock(host, from, lock),
+            Message::LockForward { lock, to } => {
+                let step = self.locks.forwarded(lock, to).map_err(|_| Fault::Lock(lock))?;
+                self.do_lock_step(host, lock, step);
+                Ok(())
+            }
+            Message::LockGrant { lock, clock } => {
+                let thread = self.locks.arrived(lock).map_err(|_| Fault::Lock(lock))?;
+                self.acquire(host, clock, AfterAcquire::Finish(thread))
+            }
+            Message::Ask { object, thread, question, clock } => {
+                self.answer(host, (from, thread), object, question, &clock)
+            }
+            Message::Answer { object, thread, clock } => {
+                if from != self.manager(object) {
+                    return Err(Fault::Answer(object));
+                }
+                self.handle_answer(host, thread, object, clock)
+            }
+            Message::Object { object, thread, objection } => {
+                if from != self.manager(object) {
+                    return Err(Fault::Answer(object));
+                }
+                let misuse = match objection {
+                    Objection::OtherKind => Misuse::OtherKind(object),
+                    Objection::OtherCount => Misuse::OtherCount(object),
+                };
+                if self.is_asking(thread, object) {
+                    self.read_write_locks.remove(&(object, thread));
+                    self.finish(thread, Err(misuse.into()));
+                } else {
+                    self.fail(host, Failure::Misuse(misuse));
+                }
+                Ok(())
+            }
+            Message::Changed { page, position, clock, words } => {
+                self.detect(page, Changes { rank: from, position, clock, words })
+            }
+            Message::Dead { .. } => Ok(()),
+        }
+    }
+
+    //= dsm-protocol.md: lock.1
+    /// Appends a node to the queue of a lock that this node manages.
+    fn queue_lock(&mut self, host: &mut dyn Host, from: Rank, lock: u64) -> Result<(), Fault> {
+        if self.manager(lock) != self.me() {
+            return Err(Fault::Lock(lock));
+        }
+        match self.objects.queue(lock, from) {
+            Ok(None) => {
+                let clock = Clock::zero(usize::from(self.config.nodes));
+                self.send(host, from, &Message::LockGrant { lock, clock });
+            }
+            Ok(Some(last)) => self.send(host, last, &Message::LockForward { lock, to: from }),
+            Err(Refusal::NotHeld) => return Err(Fault::Lock(lock)),
+            Err(Refusal::Objection(objection)) => {
+                let thread = ThreadNumber(0);
+                self.send(host, from, &Message::Object { object: lock, thread, objection });
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what a change of a lock asks for.
+    pub(crate) fn do_lock_step(&mut self, host: &mut dyn Host, lock: u64, step: LockStep) {
+        match step {
+            LockStep::None => {}
+            LockStep::Request => {
+                let manager = self.manager(lock);
+                self.send(host, manager, &Message::LockRequest { lock });
+            }
+            LockStep::Granted(thread) => self.finish(thread, Ok(0)),
+            LockStep::HandOver if is_planted(Planted::HandsOverEarly) => self.hand_over(host, lock),
+            LockStep::HandOver => self.end_interval(host, AfterInterval::HandOver(lock)),
+        }
+    }
+
+    //= dsm-protocol.md: lock.4
+    /// Passes a lock to the next node. The interval has ended.
+    pub(crate) fn hand_over(&mut self, host: &mut dyn Host, lock: u64) {
+        let Some((to, is_wanted)) = self.locks.pass_on(lock) else { return };
+        self.counters.handovers += 1;
+        let clock = self.clock.clone();
+        self.send(host, to, &Message::LockGrant { lock, clock });
+        if is_wanted {
+            self.do_lock_step(host, lock, LockStep::Request);
+        }
+    }
+
+    /// Handles a question about an object that this node manages.
+    fn answer(
+        &mut self,
+        host: &mut dyn Host,
+        waiter: (Rank, ThreadNumber),
+        object: u64,
+        question: Question,
+        clock: &Clock,
+    ) -> Result<(), Fault> {
+        let mut woken = Vec::new();
+        match self.objects.ask(object, waiter, question, clock, &mut woken) {
+            Ok(clock) => {
+                let clock = clock.clone();
+                for (rank, thread) in woken {
+                    let answer = Message::Answer { object, thread, clock: clock.clone() };
+                    self.send(host, rank, &answer);
+                }
+            }
+            Err(Refusal::NotHeld) => return Err(Fault::Release(object)),
+            Err(Refusal::Objection(objection)) => {
+                let (rank, thread) = waiter;
+                self.send(host, rank, &Message::Object { object, thread, objection });
+            }
+        }
+        Ok(())
+    }
+
+    fn is_asking(&self, thread: ThreadNumber, object: u64) -> bool {
+        match self.threads.get(thread.index()) {
+            Some(Stage::Object(asked)) => *asked == object,
+            Some(Stage::Queue { condition, .. } | Stage::Sleep { condition, .. }) => {
+                *condition == object
+            }
+            _ => false,
+        }
+    }
+
+    //= dsm-protocol.md: condition.1
+    /// Handles the answer to a thread's question. A thread that waits at a condition variable gets
+    /// two: it is queued, and it is woken.
+    fn handle_answer(
+        &mut self,
+        host: &mut dyn Host,
+        thread: ThreadNumber,
+        object: u64,
+        clock: Clock,
+    ) -> Result<(), Fault> {
+        if !self.is_asking(thread, object) {
+            return Err(Fault::Answer(object));
+        }
+        match self.threads.get(thread.index()) {
+            Some(&Stage::Queue { condition, lock }) => {
+                self.set_stage(thread, Stage::Sleep { condition, lock });
+                let step = self.locks.unlock(lock, thread).map_err(|_| Fault::Lock(lock))?;
+                self.do_lock_step(host, lock, step);
+                Ok(())
+            }
+            Some(&Stage::Sleep { lock, .. }) => {
+                self.set_stage(thread, Stage::Lock);
+                let step = self.locks.lock(lock, thread);
+                self.do_lock_step(host, lock, step);
+                Ok(())
+            }
+            _ => self.acquire(host, clock, AfterAcquire::Finish(thread)),
+        }
+    }
+}

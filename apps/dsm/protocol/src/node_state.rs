@@ -1,0 +1,198 @@
+//! Parts of a node's state: what its threads wait for, and what its operations belong to.
+
+use crate::call::AtomicOperation;
+use crate::clock::Clock;
+use crate::diff::Bitmap;
+use crate::error::CallError;
+use crate::identity::{PageNumber, Rank, ThreadNumber};
+use crate::message::Question;
+
+/// What a thread is doing.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// Runs the program.
+    Idle,
+    /// Waits for a page.
+    Fault,
+    /// Waits for a lock.
+    Lock,
+    /// Waits for the end of an interval.
+    Flush,
+    /// Waits at the barrier of all threads.
+    Barrier,
+    /// Waits for the answer of an object.
+    Object(u64),
+    /// Waits to be queued at a condition variable.
+    Queue { condition: u64, lock: u64 },
+    /// Waits for a signal.
+    Sleep { condition: u64, lock: u64 },
+    /// Waits to learn the home of the page of an atomic.
+    Home { address: u64, operation: AtomicOperation },
+    /// Waits for the result of an atomic.
+    Atomic,
+    /// Waits for the pages of a pin. `next` is the first that is not pinned yet.
+    Pin { next: PageNumber, end: PageNumber, is_written: bool },
+    /// Waits for the positions of the other logs.
+    Positions { clock: Clock, outstanding: usize },
+    /// Waits until notices are applied.
+    Apply,
+    /// The call has ended; the thread has not taken the result yet.
+    Done(Result<u64, CallError>),
+}
+
+/// What a thread needs of a page.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Need {
+    /// To read it.
+    Read,
+    /// To write it.
+    Write,
+    /// To know its home.
+    Home,
+}
+
+/// How far a fetch is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum FetchStep {
+    /// The directory is asked for the home.
+    Lookup,
+    /// This node claims the page.
+    Claim,
+    /// Waits until the node's own patches of the page are placed.
+    Blocked,
+    /// Reads the page.
+    Read,
+}
+
+/// A page that is being fetched.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) step: FetchStep,
+    pub(crate) waiters: Vec<(ThreadNumber, Need)>,
+    /// Acquires that wait because the page is pinned.
+    pub(crate) acquires: Vec<u64>,
+    /// Whether a notice has arrived since the read began, so that the bytes are of no use.
+    pub(crate) is_stale: bool,
+    /// Whether the page is pinned and stays accessible meanwhile.
+    pub(crate) is_refresh: bool,
+}
+
+/// What follows the end of an interval.
+#[derive(Debug)]
+pub(crate) enum AfterInterval {
+    /// The thread goes on.
+    Finish(ThreadNumber),
+    /// An object is asked, with the clock. The thread goes on if it does not wait for the answer.
+    Ask { thread: ThreadNumber, object: u64, question: Question },
+    /// A lock is passed on.
+    HandOver(u64),
+    /// The node enters the barrier.
+    EnterBarrier,
+    /// Notices are applied.
+    Acquire { clock: Clock, then: AfterAcquire },
+}
+
+/// What follows when notices are applied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AfterAcquire {
+    /// The thread goes on.
+    Finish(ThreadNumber),
+    /// All nodes have entered the barrier.
+    EndBarrier,
+}
+
+/// Notices that are being read and applied.
+#[derive(Debug)]
+pub(crate) struct Acquire {
+    pub(crate) clock: Clock,
+    /// Reads of logs, or fetches of pinned pages, that are outstanding.
+    pub(crate) outstanding: usize,
+    pub(crate) pages: Vec<PageNumber>,
+    /// Whether all pages become invalid.
+    pub(crate) is_everything: bool,
+    /// Whether the pages are invalid already.
+    pub(crate) is_applied: bool,
+    pub(crate) then: AfterAcquire,
+}
+
+/// The present interval, and the one that is ending.
+#[derive(Debug, Default)]
+pub(crate) struct Interval {
+    /// Pages that became dirty, some of them perhaps clean again.
+    pub(crate) dirty: Vec<PageNumber>,
+    /// Pages that need a notice, although they are not dirty any more.
+    pub(crate) touched: Vec<PageNumber>,
+    /// Pages in the state [`crate::page_table::State::Open`].
+    pub(crate) open: Vec<PageNumber>,
+    /// Patches in flight, of this interval and the ending one.
+    pub(crate) patches: usize,
+    /// The notices of the ending interval, while its patches are in flight.
+    pub(crate) closing: Option<Vec<PageNumber>>,
+    /// What follows the ending interval.
+    pub(crate) current: Vec<AfterInterval>,
+    /// What follows the interval after that.
+    pub(crate) next: Vec<AfterInterval>,
+    /// What the race detectors get.
+    pub(crate) changes: Vec<(PageNumber, Bitmap)>,
+}
+
+/// What an operation belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pending {
+    /// Nothing waits for it.
+    None,
+    /// A peer's header.
+    Header,
+    /// A directory entry for a fetch.
+    Lookup(PageNumber),
+    /// A claim for a fetch.
+    Claim(PageNumber),
+    /// The bytes of a fetch.
+    Fetch(PageNumber),
+    /// Changes of a page.
+    Patch(PageNumber),
+    /// Log entries from `position` on.
+    Log { acquire: u64, position: u64, count: u64 },
+    /// The position of a log, which must not be before the one that a clock names.
+    Published { acquire: u64, position: u64 },
+    /// The position of a log, for the call of a thread.
+    Position(ThreadNumber),
+    /// An atomic of a thread.
+    Atomic { thread: ThreadNumber, page: PageNumber },
+    /// A table of moves.
+    Moves,
+    /// The directory entry of a page that moves to this node.
+    MoveLookup(PageNumber),
+    /// The bytes of a page that moves to this node; its old home.
+    MoveRead(PageNumber, Rank),
+    /// The new directory entry; the former value that it must have.
+    MoveClaim(PageNumber, u64),
+}
+
+/// Counters of a node, since its start.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Faults of reads and writes.
+    pub faults: u64,
+    /// Pages that were read from their homes.
+    pub fetches: u64,
+    /// Of these, pages that no thread waited for.
+    pub prefetches: u64,
+    /// Fetches that were repeated because a notice overtook them.
+    pub stale_fetches: u64,
+    /// Patches and writes of changes.
+    pub patches: u64,
+    /// Intervals that published notices.
+    pub intervals: u64,
+    /// Notices that were published.
+    pub notices: u64,
+    /// Pages that became invalid.
+    pub invalidations: u64,
+    /// Acquires that found a log overwritten and so invalidated all pages.
+    pub overruns: u64,
+    /// Locks that were passed to other nodes.
+    pub handovers: u64,
+    /// Homes that moved to this node.
+    pub moves: u64,
+}

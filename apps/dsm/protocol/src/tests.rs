@@ -1,0 +1,6 @@
+mod memory;
+mod network;
+mod program;
+mod random;
+mod torture;
+mod world;

@@ -1,0 +1,108 @@
+//! The memory of a simulated node.
+
+use crate::diff::{self, Bitmap, PAGE_BYTES, PageBytes, WORD_BYTES};
+use crate::identity::PageNumber;
+use crate::memory::Access;
+use crate::transport::Area;
+
+/// Frames, twins, protections, master copies, control memory.
+pub(super) struct Memory {
+    frames: Vec<u8>,
+    masters: Vec<u8>,
+    control: Vec<u8>,
+    twins: Vec<Option<Box<PageBytes>>>,
+    access: Vec<Access>,
+}
+
+impl Memory {
+    pub(super) fn new(pages: u32, control_bytes: u64, has_masters: bool) -> Self {
+        let bytes = pages as usize * PAGE_BYTES;
+        Self {
+            frames: vec![0; bytes],
+            masters: vec![0; if has_masters { bytes } else { 0 }],
+            control: vec![0; control_bytes as usize],
+            twins: vec![None; pages as usize],
+            access: vec![Access::None; pages as usize],
+        }
+    }
+
+    pub(super) fn access(&self, page: PageNumber) -> Access {
+        self.access[page.index()]
+    }
+
+    /// Returns the bytes of an area, or `None` if it does not have them all.
+    pub(super) fn bytes(&mut self, area: Area, address: u64, length: usize) -> Option<&mut [u8]> {
+        let area = match area {
+            Area::Frames => &mut self.frames,
+            Area::Masters => &mut self.masters,
+            Area::Control => &mut self.control,
+        };
+        let start = usize::try_from(address).ok()?;
+        area.get_mut(start..start.checked_add(length)?)
+    }
+
+    /// Returns a word of 8 bytes of an area.
+    pub(super) fn word(&mut self, area: Area, address: u64) -> Option<&mut [u8; 8]> {
+        self.bytes(area, address, 8).filter(|_| address % 8 == 0)?.try_into().ok()
+    }
+
+    /// Returns a word of the control memory.
+    pub(super) fn load(&self, address: u64) -> u64 {
+        let bytes = &self.control[address as usize..][..8];
+        u64::from_le_bytes(bytes.try_into().unwrap())
+    }
+
+    pub(super) fn frame(&mut self, page: PageNumber) -> &mut PageBytes {
+        let start = page.index() * PAGE_BYTES;
+        (&mut self.frames[start..start + PAGE_BYTES]).try_into().unwrap()
+    }
+
+    /// Reads a word as the application does.
+    pub(super) fn read(&self, word: usize) -> u32 {
+        let bytes = &self.frames[word * WORD_BYTES..][..WORD_BYTES];
+        u32::from_le_bytes(bytes.try_into().unwrap())
+    }
+
+    /// Writes a word as the application does.
+    pub(super) fn write(&mut self, word: usize, value: u32) {
+        self.frames[word * WORD_BYTES..][..WORD_BYTES].copy_from_slice(&value.to_le_bytes());
+    }
+
+    pub(super) fn protect(&mut self, page: PageNumber, access: Access) {
+        self.access[page.index()] = access;
+    }
+
+    pub(super) fn make_twin(&mut self, page: PageNumber) {
+        let twin = Box::new(*self.frame(page));
+        self.twins[page.index()] = Some(twin);
+    }
+
+    pub(super) fn diff(&mut self, page: PageNumber, words: &mut Vec<u8>) -> Bitmap {
+        let frame = *self.frame(page);
+        let twin = self.twins[page.index()].as_mut().expect("a dirty page has a twin");
+        let bitmap = diff::compare(&frame, twin, words);
+        **twin = frame;
+        bitmap
+    }
+
+    pub(super) fn drop_twin(&mut self, page: PageNumber) {
+        self.twins[page.index()] = None;
+    }
+
+    pub(super) fn merge(&mut self, page: PageNumber, bytes: &PageBytes) {
+        let Some(mut twin) = self.twins[page.index()].take() else {
+            *self.frame(page) = *bytes;
+            return;
+        };
+        let frame = self.frame(page);
+        let words = frame.as_chunks_mut::<4>().0.iter_mut();
+        for ((frame, twin), new) in words.zip(twin.as_chunks::<4>().0).zip(bytes.as_chunks::<4>().0)
+        {
+            if frame == twin {
+                *frame = *new;
+            }
+        }
+        *twin = *bytes;
+        self.twins[page.index()] = Some(twin);
+    }
+}

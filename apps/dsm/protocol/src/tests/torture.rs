@@ -1,0 +1,102 @@
+//! Torture: random programs without races, on random settings, against one memory.
+
+use super::program::Shape;
+use super::random::Random;
+use super::world::{Settings, Summary, World};
+use crate::config::{Coherence, Config};
+use crate::identity::Rank;
+use crate::planted::{Planted, plant};
+
+/// Number of seeds of a run in every build.
+const SEEDS: u64 = 300;
+
+/// Number of seeds in which a planted fault must be found.
+const SEEDS_OF_FAULT: u64 = 2_000;
+
+/// Returns the run of a seed.
+fn settings(seed: u64) -> Settings {
+    let mut random = Random::new(seed);
+    let nodes = match random.below(40) {
+        0 => 64,
+        1..4 => 9 + random.below(24) as u8,
+        4..12 => 5 + random.below(4) as u8,
+        _ => 2 + random.below(3) as u8,
+    };
+    let is_large = nodes > 8;
+    let shape = Shape {
+        nodes,
+        threads: if is_large { 1 } else { 1 + random.below(3) as u16 },
+        pages: 1 + random.below(8) as u32,
+        phases: if is_large { 2 } else { 2 + random.below(5) },
+        steps: if is_large { 2 } else { 2 + random.below(4) },
+        only_barriers: random.one_in(6),
+        has_race: false,
+    };
+    let config = Config {
+        threads: shape.threads,
+        log_entries: random.pick(&[4, 16, 64, 1024]),
+        coherence: if random.one_in(10) { Coherence::SelfInvalidation } else { Coherence::Notices },
+        fetch_pages: if random.one_in(8) { 8 } else { 1 },
+        history: random.one_in(2),
+        migrate_after: random.pick(&[0, 1, 3]),
+        races: random.one_in(6),
+        ..Config::new(Rank(0), nodes, shape.pages)
+    };
+    let death = random
+        .one_in(12)
+        .then(|| (random.below(usize::from(nodes)) as u8, random.below(400_000) as u64));
+    Settings { seed, shape, config, death, lies_one_in: 0 }
+}
+
+fn run_one(settings: Settings) -> Result<Summary, String> {
+    World::new(settings).run().map_err(|failure| format!("seed {}: {failure}", settings.seed))
+}
+
+fn run(seeds: std::ops::Range<u64>) -> Result<(), String> {
+    for seed in seeds {
+        let summary = run_one(settings(seed))?;
+        if !summary.races.is_empty() {
+            return Err(format!("seed {seed}: reported {:?}", summary.races));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn random_programs_without_races_see_one_memory() {
+    assert_eq!(run(0..SEEDS), Ok(()));
+}
+
+#[test]
+#[ignore = "slow: run by `./x acceptance dsm`"]
+fn twenty_thousand_seeds_pass() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    assert_eq!(run(0..seeds.unwrap_or(20_000)), Ok(()));
+}
+
+#[test]
+fn every_planted_fault_is_found() {
+    let faults = [
+        Planted::LosesNotice,
+        Planted::MakesTwinLate,
+        Planted::HandsOverEarly,
+        Planted::ForgetsClock,
+        Planted::ForgetsMove,
+        Planted::LeavesRoundOut,
+        Planted::IgnoresPatches,
+        Planted::UsesStaleFetch,
+        Planted::SharesLate,
+        Planted::DropsChanges,
+        Planted::KeepsLostClaim,
+        Planted::UnfencedPatch,
+        Planted::IgnoresOverwritten,
+        Planted::HidesAtomic,
+        Planted::ForgetsPost,
+    ];
+    for fault in faults {
+        plant(Some(fault));
+        let found = (0..SEEDS_OF_FAULT).find(|seed| run_one(settings(*seed)).is_err());
+        plant(None);
+        assert!(found.is_some(), "{fault:?} is not found");
+    }
+}
