@@ -182,6 +182,8 @@ impl Node {
             let homeless = waiters.extract_if(.., |(_, need)| *need == Need::Home);
             let homeless: Vec<_> = homeless.collect();
             fetch.waiters = waiters;
+            let found = self.pages.get(page);
+            fetch.is_refresh |= found.pins > 0 && found.state != State::Absent;
             let is_refresh = fetch.is_refresh;
             let is_wanted = is_refresh || !fetch.waiters.is_empty();
             if is_planted(Planted::KeepsLostClaim) {

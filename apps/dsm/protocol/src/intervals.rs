@@ -61,11 +61,16 @@ impl Node {
             if self.pages.get(page).state != State::Open {
                 continue;
             }
-            if self.is_shared(host, page) {
-                self.make_clean(host, page);
-                notices.push(page);
-            } else {
+            if !self.is_shared(host, page) {
                 self.interval.open.push(page);
+                continue;
+            }
+            notices.push(page);
+            if self.pages.get(page).pins > 0 {
+                self.pages.at(page).state = State::Dirty;
+                self.interval.dirty.push(page);
+            } else {
+                self.make_clean(host, page);
             }
         }
         notices.sort_unstable();

@@ -188,7 +188,11 @@ impl Node {
             found.home = Some(to);
             found.is_announced = false;
             found.is_tracked = true;
-            let state = found.state;
+            if found.state == State::Open && found.pins > 0 {
+                found.state = State::Dirty;
+                self.interval.dirty.push(page);
+            }
+            let state = self.pages.get(page).state;
             let is_in_place = self.is_in_place(page);
             match state {
                 State::Open => self.make_clean(host, page),
