@@ -26,6 +26,7 @@ use crate::workspace::{Package, Workspace, cargo};
 const COMPUTING: [&str; 19] = [
     "delivery",
     "dissector",
+    "dsm-protocol",
     "engine",
     "fabric",
     "fuzz-cases",

@@ -35,6 +35,9 @@ pub(crate) const PROTOCOL: &str = "docs/protocol.md";
 /// The normative text of the protocol by which TCP connections move.
 const SOCKETS_PROTOCOL: &str = "docs/sockets-protocol.md";
 
+/// The normative text of the protocol of the distributed shared memory.
+const DSM_PROTOCOL: &str = "docs/dsm-protocol.md";
+
 /// The document that describes the call path of a write, and that of a received frame.
 pub(crate) const ARCHITECTURE: &str = "docs/architecture.md";
 
@@ -145,7 +148,7 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
     let (of_names, named) = names::check_names(workspace)?;
     violations.extend(of_names);
     let mut summaries = vec![summary, of_functions, named];
-    for document in [PROTOCOL, SOCKETS_PROTOCOL] {
+    for document in [PROTOCOL, SOCKETS_PROTOCOL, DSM_PROTOCOL] {
         let rules = cited_rules(workspace, document)?;
         summaries.push(rules.summary());
         violations.extend(rules.violations());
@@ -198,8 +201,12 @@ fn cited_rfcs(workspace: &Workspace) -> Result<rfcs::Rfcs, XtaskError> {
 /// Returns place and text of the Rust files that may cite rules: those of the crates, which
 /// implement the protocols. The tests of this checker cite rules that do not exist.
 fn citing_files(workspace: &Workspace) -> Result<Vec<(String, String)>, XtaskError> {
-    let files = files_below(&workspace.root.join("crates"), &workspace.target_dir)?.into_iter();
+    let mut files = Vec::new();
+    for folder in ["crates", "apps"] {
+        files.extend(files_below(&workspace.root.join(folder), &workspace.target_dir)?);
+    }
     files
+        .into_iter()
         .filter(|file| file.extension().is_some_and(|extension| extension == "rs"))
         .map(|file| Ok((place(&workspace.root, &file), read(&file)?)))
         .collect()

@@ -50,6 +50,8 @@ const ROOMS: &[Room] = &[
     Room { name: "papers", lean: Lean::SansIo, is_unsafe: false },
     // The simulator runs the engine itself, without the public API or any real link.
     Room { name: "fabric", lean: Lean::SansIo, is_unsafe: false },
+    // The machine of a node of the distributed shared memory. Depends on nothing.
+    Room { name: "dsm-protocol", lean: Lean::SansIo, is_unsafe: false },
     // Simulates clusters and their networks; hosts may run the engine.
     Room { name: "interconnect", lean: Lean::SansIo, is_unsafe: false },
     // Hosts on one machine, for measurements and tests. Depends on nothing.

@@ -48,9 +48,7 @@ impl Node {
             Call::Unlock(lock) | Call::Wait { lock, .. } if !self.locks.is_held(lock, thread) => {
                 Err(Misuse::NotHeld(lock))
             }
-            Call::ReadWriteUnlock(lock)
-                if !self.read_write_locks.contains_key(&(lock, thread)) =>
-            {
+            Call::ReadWriteUnlock(lock) if !self.read_write_locks.contains_key(&(lock, thread)) => {
                 Err(Misuse::NotHeld(lock))
             }
             Call::ReadLock(lock) | Call::WriteLock(lock)
@@ -206,13 +204,7 @@ impl Node {
     }
 
     /// Asks an object, and waits for the answer.
-    fn ask(
-        &mut self,
-        host: &mut dyn Host,
-        thread: ThreadNumber,
-        object: u64,
-        question: Question,
-    ) {
+    fn ask(&mut self, host: &mut dyn Host, thread: ThreadNumber, object: u64, question: Question) {
         self.set_stage(thread, Stage::Object(object));
         let clock = Clock::zero(usize::from(self.config.nodes));
         let to = self.manager(object);

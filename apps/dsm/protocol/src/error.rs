@@ -22,7 +22,9 @@ pub enum Misuse {
     #[error("the region has no {0}")]
     NoPage(PageNumber),
     /// The thread does not hold the lock.
-    #[error("the thread does not hold the lock at {0:#x}: it was unlocked twice, or by another thread")]
+    #[error(
+        "the thread does not hold the lock at {0:#x}: it was unlocked twice, or by another thread"
+    )]
     NotHeld(u64),
     /// The thread holds the lock already.
     #[error("the thread holds the lock at {0:#x} already")]

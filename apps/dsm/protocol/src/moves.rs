@@ -93,7 +93,8 @@ impl Node {
         }
         let me = self.me();
         let agreed = self.barrier.agreed.iter();
-        let to_me = agreed.filter(|(page, to)| **to == me && self.pages.get(**page).home != Some(me));
+        let to_me =
+            agreed.filter(|(page, to)| **to == me && self.pages.get(**page).home != Some(me));
         let to_me: Vec<_> = to_me.map(|(page, _)| *page).collect();
         self.barrier.outstanding = to_me.len();
         for page in to_me {
@@ -139,8 +140,7 @@ impl Node {
         let (rank, address) = self.layout.directory(page);
         let expected = home.map_or(0, directory_word);
         let desired = directory_word(self.me());
-        let swap =
-            Operation::CompareSwap { area: Area::Control, address, expected, desired };
+        let swap = Operation::CompareSwap { area: Area::Control, address, expected, desired };
         self.post(host, rank, false, Pending::MoveClaim(page, expected), swap);
     }
 

@@ -1,17 +1,19 @@
 //! Torture: random programs without races, on random settings, against one memory.
 
-use super::program::Shape;
+use super::program::{Shape, program};
 use super::random::Random;
 use super::world::{Settings, Summary, World};
 use crate::config::{Coherence, Config};
+use crate::diff::PAGE_WORDS;
 use crate::identity::Rank;
 use crate::planted::{Planted, plant};
+use crate::races::Race;
 
 /// Number of seeds of a run in every build.
 const SEEDS: u64 = 300;
 
 /// Number of seeds in which a planted fault must be found.
-const SEEDS_OF_FAULT: u64 = 2_000;
+const SEEDS_OF_FAULT: u64 = 1_000;
 
 /// Returns the run of a seed.
 fn settings(seed: u64) -> Settings {
@@ -99,4 +101,66 @@ fn every_planted_fault_is_found() {
         plant(None);
         assert!(found.is_some(), "{fault:?} is not found");
     }
+}
+
+/// Programs with a planted race, and programs without one, that the race detector sees.
+const RACY_PROGRAMS: u64 = 200;
+
+/// Returns the run of a seed with the race detector.
+fn racy_settings(seed: u64, has_race: bool) -> Settings {
+    let mut settings = settings(seed);
+    settings.shape.nodes = settings.shape.nodes.min(8);
+    settings.shape.has_race = has_race;
+    settings.config.nodes = settings.shape.nodes;
+    settings.config.races = true;
+    settings.config.coherence = Coherence::Notices;
+    settings.death = None;
+    settings
+}
+
+//= dsm-protocol.md: race.1
+#[test]
+fn the_race_detector_finds_planted_races() {
+    let mut found = 0;
+    for seed in 0..RACY_PROGRAMS {
+        let settings = racy_settings(seed, true);
+        let raced = program(seed, settings.shape).race.expect("the program has a race");
+        let races = run_one(settings).expect("all other words are right").races;
+        let word = |race: &Race| race.page.index() * PAGE_WORDS + usize::from(race.word);
+        assert!(races.iter().all(|race| word(race) == raced), "seed {seed}: {races:?}");
+        found += u64::from(!races.is_empty());
+    }
+    println!("planted races found: {found} of {RACY_PROGRAMS}");
+    assert!(found * 100 >= RACY_PROGRAMS * 95, "{found} of {RACY_PROGRAMS}");
+}
+
+#[test]
+fn the_race_detector_reports_nothing_without_a_race() {
+    for seed in 0..RACY_PROGRAMS {
+        let summary = run_one(racy_settings(seed, false)).expect("the program has no race");
+        assert_eq!(summary.races, [], "seed {seed}");
+    }
+}
+
+/// Runs whose arrivals are falsified.
+const LYING_RUNS: u64 = 300;
+
+//= dsm-protocol.md: end.1
+#[test]
+fn peers_that_lie_end_a_node_or_are_survived_without_a_panic() {
+    let mut ended = 0;
+    for seed in 0..LYING_RUNS {
+        let mut settings = settings(seed);
+        settings.shape.nodes = settings.shape.nodes.min(8);
+        settings.config.nodes = settings.shape.nodes;
+        settings.death = None;
+        settings.lies_one_in = 20 + (seed % 7) as usize * 50;
+        // A lie may give a thread wrong data, or keep it waiting: only a panic is a fault here.
+        match World::new(settings).run() {
+            Ok(summary) => ended += u64::from(summary.failures.iter().any(Option::is_some)),
+            Err(misuse) => println!("seed {seed}: {misuse}"),
+        }
+    }
+    println!("lies ended a node in {ended} of {LYING_RUNS} runs");
+    assert!(ended > LYING_RUNS / 2, "lies were noticed in {ended} runs");
 }
