@@ -76,6 +76,22 @@ fn twenty_thousand_seeds_pass() {
     assert_eq!(run(0..seeds.unwrap_or(20_000)), Ok(()));
 }
 
+/// Each fault breaks one of these rules.
+//= dsm-protocol.md: log.3
+//= dsm-protocol.md: log.2
+//= dsm-protocol.md: interval.1
+//= dsm-protocol.md: interval.2
+//= dsm-protocol.md: interval.3
+//= dsm-protocol.md: lock.4
+//= dsm-protocol.md: acquire.1
+//= dsm-protocol.md: acquire.3
+//= dsm-protocol.md: move.5
+//= dsm-protocol.md: barrier.2
+//= dsm-protocol.md: fetch.4
+//= dsm-protocol.md: share.1
+//= dsm-protocol.md: home.3
+//= dsm-protocol.md: diff.3
+//= dsm-protocol.md: atomic.2
 #[test]
 fn every_planted_fault_is_found() {
     let faults = [
