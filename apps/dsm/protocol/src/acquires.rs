@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::config::Coherence;
 use crate::error::Fault;
-use crate::identity::{Rank, ThreadNumber};
+use crate::identity::{PageNumber, Rank, ThreadNumber};
 use crate::layout::{Layout, LogEntry, decode_log_entry};
 use crate::memory::Host;
 use crate::node::{Node, word_at};
@@ -12,11 +12,13 @@ use crate::planted::{Planted, is_planted};
 
 impl Node {
     //= dsm-protocol.md: acquire.1
-    /// Applies all notices that `clock` covers; then `then` follows.
+    /// Applies all notices that `clock` covers; then `then` follows. `notices` are the last ones
+    /// that the clock covers of a node; they need not be read from its log.
     pub(crate) fn acquire(
         &mut self,
         host: &mut dyn Host,
         clock: Clock,
+        notices: Option<(Rank, Vec<PageNumber>)>,
         then: AfterAcquire,
     ) -> Result<(), Fault> {
         let me = self.me();
@@ -30,14 +32,20 @@ impl Node {
         if self.config.races && has_changes {
             self.end_interval(host, AfterInterval::Acquire { clock, then });
         } else {
-            self.read_logs(host, clock, then);
+            self.read_logs(host, clock, notices, then);
         }
         Ok(())
     }
 
     //= dsm-protocol.md: acquire.2
     /// Reads the log entries that the clock covers and this node has not applied.
-    pub(crate) fn read_logs(&mut self, host: &mut dyn Host, clock: Clock, then: AfterAcquire) {
+    pub(crate) fn read_logs(
+        &mut self,
+        host: &mut dyn Host,
+        clock: Clock,
+        notices: Option<(Rank, Vec<PageNumber>)>,
+        then: AfterAcquire,
+    ) {
         let id = self.next_acquire;
         self.next_acquire += 1;
         let is_everything = self.config.coherence == Coherence::SelfInvalidation;
@@ -53,6 +61,14 @@ impl Node {
         let behind: Vec<_> = self.clock.behind(&acquire.clock).collect();
         for (rank, own, other) in behind {
             if is_everything {
+                continue;
+            }
+            if let Some((from, notices)) = &notices
+                && *from == rank
+                && let Some(missing) = last(notices, other - own)
+            {
+                acquire.pages.extend_from_slice(missing);
+                missing.iter().for_each(|page| self.barrier.history.was_written(*page));
                 continue;
             }
             if other - own > entries {
@@ -180,7 +196,7 @@ impl Node {
             return Ok(());
         }
         let clock = clock.clone();
-        self.acquire(host, clock, AfterAcquire::Finish(thread))
+        self.acquire(host, clock, None, AfterAcquire::Finish(thread))
     }
 
     /// Begins to read the positions of all logs.
@@ -192,7 +208,7 @@ impl Node {
         let clock = self.clock.clone();
         let outstanding = usize::from(self.config.nodes) - 1;
         if outstanding == 0 {
-            return self.acquire(host, clock, AfterAcquire::Finish(thread));
+            return self.acquire(host, clock, None, AfterAcquire::Finish(thread));
         }
         self.set_stage(thread, Stage::Positions { clock, outstanding });
         for rank in self.peers() {
@@ -200,4 +216,10 @@ impl Node {
         }
         Ok(())
     }
+}
+
+/// Returns the last `count` notices, if there are so many.
+fn last(notices: &[PageNumber], count: u64) -> Option<&[PageNumber]> {
+    let skipped = notices.len().checked_sub(usize::try_from(count).ok()?)?;
+    notices.get(skipped..)
 }

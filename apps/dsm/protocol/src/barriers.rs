@@ -94,7 +94,7 @@ impl Node {
                 let clock = self.barrier.clock.clone();
                 // Each slot's clock was checked, so this node is at no fault.
                 let rank = self.me();
-                self.acquire(host, clock, AfterAcquire::EndBarrier)
+                self.acquire(host, clock, None, AfterAcquire::EndBarrier)
                     .map_err(|fault| Failure::Protocol { rank, fault })?;
             }
             return Ok(true);

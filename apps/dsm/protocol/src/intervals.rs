@@ -5,7 +5,7 @@ use crate::error::Fault;
 use crate::identity::PageNumber;
 use crate::layout::{Layout, SHARERS_BYTES, log_entry};
 use crate::memory::{Access, Host};
-use crate::message::Message;
+use crate::message::{GRANT_NOTICES_MAX, Message};
 use crate::node::Node;
 use crate::node_state::{AfterInterval, Pending, Stage};
 use crate::page_table::State;
@@ -191,6 +191,17 @@ impl Node {
         }
     }
 
+    /// Returns the notices of this node from position `known` on, if they fit into a message.
+    pub(crate) fn last_notices(&self, host: &dyn Host, known: u64) -> Vec<PageNumber> {
+        let published = self.clock.of(self.me());
+        let count_max = u64::from(GRANT_NOTICES_MAX).min(self.layout.log_entries());
+        if published.saturating_sub(known) > count_max {
+            return Vec::new();
+        }
+        let entries = (known..published).map(|position| host.load(self.layout.log_entry(position)));
+        entries.map(|entry| PageNumber(entry as u32)).collect()
+    }
+
     /// Remembers what an interval has changed, and reports races.
     pub(crate) fn detect(&mut self, page: PageNumber, changes: Changes) -> Result<(), Fault> {
         if !self.pages.has(page) || self.layout.directory(page).0 != self.me() {
@@ -221,7 +232,7 @@ impl Node {
             }
             AfterInterval::HandOver(lock) => self.hand_over(host, lock),
             AfterInterval::EnterBarrier => self.enter_barrier(host),
-            AfterInterval::Acquire { clock, then } => self.read_logs(host, clock, then),
+            AfterInterval::Acquire { clock, then } => self.read_logs(host, clock, None, then),
         }
     }
 }

@@ -26,8 +26,8 @@ struct Lock {
     holder: Option<ThreadNumber>,
     /// Threads that wait, in order. Not empty while the lock is requested.
     waiting: VecDeque<ThreadNumber>,
-    /// The node to which the lock goes next.
-    next: Option<Rank>,
+    /// The node to which the lock goes next, and the notices of this node that it has applied.
+    next: Option<(Rank, u64)>,
 }
 
 /// What a change of a lock asks of the node.
@@ -41,6 +41,17 @@ pub(crate) enum LockStep {
     Granted(ThreadNumber),
     /// To end the interval, and then to pass the lock on.
     HandOver,
+}
+
+/// A lock that leaves the node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Leave {
+    /// The next node.
+    pub(crate) to: Rank,
+    /// The position up to which the next node has applied this node's notices.
+    pub(crate) known: u64,
+    /// Whether threads of this node wait, so that the lock must be requested again.
+    pub(crate) is_wanted: bool,
 }
 
 /// The caller's fault, or a message that does not fit the state of the lock.
@@ -91,14 +102,20 @@ impl LockTable {
         Ok(lock.holder.map_or(LockStep::None, LockStep::Granted))
     }
 
-    /// Handles the manager's message that the node `to` is next.
-    pub(crate) fn forwarded(&mut self, address: u64, to: Rank) -> Result<LockStep, Unfit> {
+    /// Handles the manager's message that the node `to` is next, which has applied the notices of
+    /// this node up to `known`.
+    pub(crate) fn forwarded(
+        &mut self,
+        address: u64,
+        to: Rank,
+        known: u64,
+    ) -> Result<LockStep, Unfit> {
         let lock = self.by_address.get_mut(&address).ok_or(Unfit)?;
         let has_or_awaits = matches!(lock.possession, Possession::Here | Possession::Requested);
         if lock.next.is_some() || !has_or_awaits {
             return Err(Unfit);
         }
-        lock.next = Some(to);
+        lock.next = Some((to, known));
         if lock.possession == Possession::Requested || lock.holder.is_some() {
             return Ok(LockStep::None);
         }
@@ -118,14 +135,13 @@ impl LockTable {
         Ok(thread)
     }
 
-    /// Passes a lock on that is leaving. Returns the next node, and whether threads here wait, so
-    /// that the lock must be requested again.
-    pub(crate) fn pass_on(&mut self, address: u64) -> Option<(Rank, bool)> {
+    /// Passes a lock on that is leaving.
+    pub(crate) fn pass_on(&mut self, address: u64) -> Option<Leave> {
         let lock = self.by_address.get_mut(&address)?;
-        let to = lock.next.take()?;
+        let (to, known) = lock.next.take()?;
         let is_wanted = !lock.waiting.is_empty();
         lock.possession = if is_wanted { Possession::Requested } else { Possession::Elsewhere };
-        Some((to, is_wanted))
+        Some(Leave { to, known, is_wanted })
     }
 }
 
@@ -150,10 +166,10 @@ mod tests {
         let mut table = held_by_one();
         assert_eq!(table.unlock(LOCK, ONE), Ok(LockStep::None));
         assert_eq!(table.lock(LOCK, TWO), LockStep::Granted(TWO));
-        assert_eq!(table.forwarded(LOCK, Rank(3)), Ok(LockStep::None));
+        assert_eq!(table.forwarded(LOCK, Rank(3), 5), Ok(LockStep::None));
         assert_eq!(table.unlock(LOCK, TWO), Ok(LockStep::HandOver));
         assert_eq!(table.lock(LOCK, ONE), LockStep::None);
-        assert_eq!(table.pass_on(LOCK), Some((Rank(3), true)));
+        assert_eq!(table.pass_on(LOCK), Some(Leave { to: Rank(3), known: 5, is_wanted: true }));
         assert_eq!(table.arrived(LOCK), Ok(ONE));
     }
 
@@ -161,8 +177,8 @@ mod tests {
     fn an_unheld_lock_leaves_at_once() {
         let mut table = held_by_one();
         assert_eq!(table.unlock(LOCK, ONE), Ok(LockStep::None));
-        assert_eq!(table.forwarded(LOCK, Rank(3)), Ok(LockStep::HandOver));
-        assert_eq!(table.pass_on(LOCK), Some((Rank(3), false)));
+        assert_eq!(table.forwarded(LOCK, Rank(3), 5), Ok(LockStep::HandOver));
+        assert_eq!(table.pass_on(LOCK), Some(Leave { to: Rank(3), known: 5, is_wanted: false }));
         assert_eq!(table.lock(LOCK, ONE), LockStep::Request);
     }
 
@@ -180,8 +196,8 @@ mod tests {
         let mut table = held_by_one();
         assert_eq!(table.arrived(LOCK), Err(Unfit));
         assert_eq!(table.arrived(8), Err(Unfit));
-        assert_eq!(table.forwarded(8, Rank(0)), Err(Unfit));
-        assert!(table.forwarded(LOCK, Rank(3)).is_ok());
-        assert_eq!(table.forwarded(LOCK, Rank(4)), Err(Unfit));
+        assert_eq!(table.forwarded(8, Rank(0), 5), Err(Unfit));
+        assert!(table.forwarded(LOCK, Rank(3), 5).is_ok());
+        assert_eq!(table.forwarded(LOCK, Rank(4), 5), Err(Unfit));
     }
 }

@@ -8,7 +8,7 @@
 use crate::clock::Clock;
 use crate::error::{Failure, Fault, Misuse};
 use crate::identity::{Rank, ThreadNumber};
-use crate::lock_table::LockStep;
+use crate::lock_table::{Leave, LockStep};
 use crate::memory::Host;
 use crate::message::{Message, Objection, Question};
 use crate::node::Node;
@@ -26,15 +26,19 @@ impl Node {
         message: Message,
     ) -> Result<(), Fault> {
         match message {
-            Message::LockRequest { lock } => self.queue_lock(host, from, lock),
-            Message::LockForward { lock, to } => {
-                let step = self.locks.forwarded(lock, to).map_err(|_| Fault::Lock(lock))?;
+            Message::LockRequest { lock, clock } => self.queue_lock(host, from, lock, &clock),
+            Message::LockForward { lock, to, known } => {
+                let step = self.locks.forwarded(lock, to, known).map_err(|_| Fault::Lock(lock))?;
                 self.do_lock_step(host, lock, step);
                 Ok(())
             }
-            Message::LockGrant { lock, clock } => {
+            Message::LockGrant { lock, clock, notices } => {
                 let thread = self.locks.arrived(lock).map_err(|_| Fault::Lock(lock))?;
-                self.acquire(host, clock, AfterAcquire::Finish(thread))
+                if notices.iter().any(|page| !self.pages.has(*page)) {
+                    return Err(Fault::Message);
+                }
+                let notices = Some((from, notices));
+                self.acquire(host, clock, notices, AfterAcquire::Finish(thread))
             }
             Message::Ask { object, thread, question, clock } => {
                 self.answer(host, (from, thread), object, question, &clock)
@@ -70,16 +74,26 @@ impl Node {
 
     //= dsm-protocol.md: lock.1
     /// Appends a node to the queue of a lock that this node manages.
-    fn queue_lock(&mut self, host: &mut dyn Host, from: Rank, lock: u64) -> Result<(), Fault> {
+    fn queue_lock(
+        &mut self,
+        host: &mut dyn Host,
+        from: Rank,
+        lock: u64,
+        clock: &Clock,
+    ) -> Result<(), Fault> {
         if self.manager(lock) != self.me() {
             return Err(Fault::Lock(lock));
         }
         match self.objects.queue(lock, from) {
             Ok(None) => {
                 let clock = Clock::zero(usize::from(self.config.nodes));
-                self.send(host, from, &Message::LockGrant { lock, clock });
+                let notices = Vec::new();
+                self.send(host, from, &Message::LockGrant { lock, clock, notices });
             }
-            Ok(Some(last)) => self.send(host, last, &Message::LockForward { lock, to: from }),
+            Ok(Some(last)) => {
+                let known = clock.of(last);
+                self.send(host, last, &Message::LockForward { lock, to: from, known });
+            }
             Err(Refusal::NotHeld) => return Err(Fault::Lock(lock)),
             Err(Refusal::Objection(objection)) => {
                 let thread = ThreadNumber(0);
@@ -95,7 +109,8 @@ impl Node {
             LockStep::None => {}
             LockStep::Request => {
                 let manager = self.manager(lock);
-                self.send(host, manager, &Message::LockRequest { lock });
+                let clock = self.clock.clone();
+                self.send(host, manager, &Message::LockRequest { lock, clock });
             }
             LockStep::Granted(thread) => self.finish(thread, Ok(0)),
             LockStep::HandOver if is_planted(Planted::HandsOverEarly) => self.hand_over(host, lock),
@@ -106,10 +121,11 @@ impl Node {
     //= dsm-protocol.md: lock.4
     /// Passes a lock to the next node. The interval has ended.
     pub(crate) fn hand_over(&mut self, host: &mut dyn Host, lock: u64) {
-        let Some((to, is_wanted)) = self.locks.pass_on(lock) else { return };
+        let Some(Leave { to, known, is_wanted }) = self.locks.pass_on(lock) else { return };
         self.counters.handovers += 1;
         let clock = self.clock.clone();
-        self.send(host, to, &Message::LockGrant { lock, clock });
+        let notices = self.last_notices(host, known);
+        self.send(host, to, &Message::LockGrant { lock, clock, notices });
         if is_wanted {
             self.do_lock_step(host, lock, LockStep::Request);
         }
@@ -178,7 +194,7 @@ impl Node {
                 self.do_lock_step(host, lock, step);
                 Ok(())
             }
-            _ => self.acquire(host, clock, AfterAcquire::Finish(thread)),
+            _ => self.acquire(host, clock, None, AfterAcquire::Finish(thread)),
         }
     }
 }

@@ -8,6 +8,9 @@ use crate::transport::Reason;
 /// Bytes before the clock.
 const HEADER_BYTES: usize = 16;
 
+/// Notices that travel with a lock, at most. Further ones are read from the log.
+pub(crate) const GRANT_NOTICES_MAX: u32 = 64;
+
 /// What a thread wants of an object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Question {
@@ -91,12 +94,14 @@ pub(crate) enum Objection {
 /// A message. `object` and `lock` are addresses of the program, by which it names the object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Message {
-    /// To the manager: the sender wants the lock.
-    LockRequest { lock: u64 },
-    /// From the manager to the last node in the queue: `to` is next.
-    LockForward { lock: u64, to: Rank },
-    /// To the next node: it has the lock, and must apply the notices up to the clock.
-    LockGrant { lock: u64, clock: Clock },
+    /// To the manager: the sender wants the lock, and has applied the notices up to the clock.
+    LockRequest { lock: u64, clock: Clock },
+    /// From the manager to the last node in the queue: `to` is next, and has applied the notices of
+    /// the receiver up to `known`.
+    LockForward { lock: u64, to: Rank, known: u64 },
+    /// To the next node: it has the lock, and must apply the notices up to the clock. `notices` are
+    /// the last ones of the sender.
+    LockGrant { lock: u64, clock: Clock, notices: Vec<PageNumber> },
     /// To the manager of an object.
     Ask { object: u64, thread: ThreadNumber, question: Question, clock: Clock },
     /// From the manager: the thread's wait has ended.
@@ -116,11 +121,18 @@ impl Message {
         to.clear();
         let none = ThreadNumber(0);
         match self {
-            Self::LockRequest { lock } => header(to, 1, 0, none, 0, *lock),
-            Self::LockForward { lock, to: next } => header(to, 2, next.0, none, 0, *lock),
-            Self::LockGrant { lock, clock } => {
-                header(to, 3, 0, none, 0, *lock);
+            Self::LockRequest { lock, clock } => {
+                header(to, 1, 0, none, 0, *lock);
                 clock.encode(to);
+            }
+            Self::LockForward { lock, to: next, known } => {
+                header(to, 2, next.0, none, 0, *lock);
+                to.extend_from_slice(&known.to_le_bytes());
+            }
+            Self::LockGrant { lock, clock, notices } => {
+                header(to, 3, 0, none, notices.len() as u32, *lock);
+                clock.encode(to);
+                notices.iter().for_each(|page| to.extend_from_slice(&page.0.to_le_bytes()));
             }
             Self::Ask { object, thread, question, clock } => {
                 let (code, count) = question.code();
@@ -157,7 +169,10 @@ impl Message {
         let rank = ((code as usize) < nodes).then_some(Rank(code));
         let clock_bytes = 8 * nodes;
         let length = match kind {
-            3..=5 => clock_bytes,
+            1 | 4 | 5 => clock_bytes,
+            2 => 8,
+            3 if count <= GRANT_NOTICES_MAX => clock_bytes + 4 * count as usize,
+            3 => return None,
             7 => clock_bytes + Bitmap::EMPTY.to_bytes().len(),
             _ => 0,
         };
@@ -166,9 +181,16 @@ impl Message {
         }
         let clock = || Clock::decode(rest, nodes);
         Some(match kind {
-            1 => Self::LockRequest { lock: address },
-            2 => Self::LockForward { lock: address, to: rank? },
-            3 => Self::LockGrant { lock: address, clock: clock()? },
+            1 => Self::LockRequest { lock: address, clock: clock()? },
+            2 => {
+                let known = u64::from_le_bytes(rest.try_into().ok()?);
+                Self::LockForward { lock: address, to: rank?, known }
+            }
+            3 => {
+                let pages = rest.get(clock_bytes..)?.as_chunks::<4>().0.iter();
+                let notices = pages.map(|page| PageNumber(u32::from_le_bytes(*page))).collect();
+                Self::LockGrant { lock: address, clock: clock()?, notices }
+            }
             4 => {
                 let question = Question::decode(code, count)?;
                 Self::Ask { object: address, thread, question, clock: clock()? }
@@ -225,9 +247,12 @@ mod tests {
             let mut words = Bitmap::EMPTY;
             words.insert(thread.index() % 1024);
             let message = match kind {
-                0 => Message::LockRequest { lock: object },
-                1 => Message::LockForward { lock: object, to: rank },
-                2 => Message::LockGrant { lock: object, clock },
+                0 => Message::LockRequest { lock: object, clock },
+                1 => Message::LockForward { lock: object, to: rank, known: position },
+                2 => {
+                    let notices = (0..count % 65).map(PageNumber).collect();
+                    Message::LockGrant { lock: object, clock, notices }
+                }
                 3 => {
                     let question = Question::decode(code, count).unwrap();
                     Message::Ask { object, thread, question, clock }
@@ -268,7 +293,7 @@ mod tests {
                 Some(Message::LockForward { to: rank, .. } | Message::Dead { rank, .. }) => {
                     prop_assert!(rank.index() < nodes);
                 }
-                Some(Message::Changed { .. } | Message::LockRequest { .. }) | None => {}
+                None => {}
                 Some(message) => {
                     let mut again = Vec::new();
                     message.encode(&mut again);

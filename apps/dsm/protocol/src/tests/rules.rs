@@ -425,8 +425,7 @@ fn a_prefetched_page_does_not_fault() {
 
 #[test]
 fn self_invalidation_drops_pages_that_no_node_has_written() {
-    let mut cluster =
-        Cluster::new(Config { coherence: Coherence::SelfInvalidation, ..config(2) });
+    let mut cluster = Cluster::new(Config { coherence: Coherence::SelfInvalidation, ..config(2) });
     cluster.write(0, 1, 10);
     cluster.barrier();
     assert_eq!(cluster.read(1, 1), 10);
@@ -469,8 +468,8 @@ fn messages_that_do_not_fit_end_the_node_with_the_sender() {
     let (lock, object) = (64, 64);
     let question = Question::Unexclude;
     let messages = [
-        (Message::LockGrant { lock, clock: clock.clone() }, Fault::Lock(lock)),
-        (Message::LockForward { lock, to: Rank(2) }, Fault::Lock(lock)),
+        (Message::LockGrant { lock, clock: clock.clone(), notices: vec![] }, Fault::Lock(lock)),
+        (Message::LockForward { lock, to: Rank(2), known: 0 }, Fault::Lock(lock)),
         (Message::Answer { object, thread, clock: clock.clone() }, Fault::Answer(object)),
         (Message::Ask { object, thread, question, clock: clock.clone() }, Fault::Release(object)),
     ];
@@ -481,7 +480,7 @@ fn messages_that_do_not_fit_end_the_node_with_the_sender() {
     }
     let mut cluster = cluster(3);
     cluster.start(0, Call::Lock(lock)).unwrap();
-    message(&mut cluster, 1, 0, &Message::LockGrant { lock, clock: ahead });
+    message(&mut cluster, 1, 0, &Message::LockGrant { lock, clock: ahead, notices: vec![] });
     assert_eq!(cluster.take(0), Some(Err(protocol(1, Fault::Clock).into())));
     let mut cluster = self::cluster(3);
     cluster.arrive(0, Arrival::Received { from: Rank(2) }, vec![9; 16]);
