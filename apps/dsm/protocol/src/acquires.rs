@@ -18,7 +18,7 @@ impl Node {
         &mut self,
         host: &mut dyn Host,
         clock: Clock,
-        notices: Option<(Rank, Vec<PageNumber>)>,
+        notices: Option<(Rank, &[PageNumber])>,
         then: AfterAcquire,
     ) -> Result<(), Fault> {
         let me = self.me();
@@ -43,7 +43,7 @@ impl Node {
         &mut self,
         host: &mut dyn Host,
         clock: Clock,
-        notices: Option<(Rank, Vec<PageNumber>)>,
+        notices: Option<(Rank, &[PageNumber])>,
         then: AfterAcquire,
     ) {
         let id = self.next_acquire;
@@ -63,12 +63,14 @@ impl Node {
             if is_everything {
                 continue;
             }
-            if let Some((from, notices)) = &notices
-                && *from == rank
+            if let Some((from, notices)) = notices
+                && from == rank
                 && let Some(missing) = last(notices, other - own)
             {
                 acquire.pages.extend_from_slice(missing);
-                missing.iter().for_each(|page| self.barrier.history.was_written(*page));
+                for page in missing {
+                    self.barrier.history.was_written(*page);
+                }
                 continue;
             }
             if other - own > entries {

@@ -3,7 +3,7 @@
 use crate::call::{AtomicOperation, Call};
 use crate::clock::Clock;
 use crate::diff::PAGE_BYTES;
-use crate::error::{Failure, Fault, Misuse};
+use crate::error::{Failure, Misuse};
 use crate::identity::{PageNumber, ThreadNumber};
 use crate::lock_table::LockStep;
 use crate::memory::Host;
@@ -43,7 +43,6 @@ impl Node {
     /// Checks the arguments of a call.
     fn check(&self, thread: ThreadNumber, call: Call) -> Result<(), Misuse> {
         match call {
-            Call::ReadFault(page) | Call::WriteFault(page) => self.check_page(page),
             Call::Lock(lock) if self.locks.is_held(lock, thread) => Err(Misuse::HeldAlready(lock)),
             Call::Unlock(lock) | Call::Wait { lock, .. } if !self.locks.is_held(lock, thread) => {
                 Err(Misuse::NotHeld(lock))
@@ -76,7 +75,9 @@ impl Node {
                 }
             }
             Call::Migrate { to, .. } if to.0 >= self.config.nodes => Err(Misuse::NoRank(to)),
-            Call::Migrate { page, .. } => self.check_page(page),
+            Call::ReadFault(page) | Call::WriteFault(page) | Call::Migrate { page, .. } => {
+                self.check_page(page)
+            }
             _ => Ok(()),
         }
     }
@@ -131,9 +132,9 @@ impl Node {
                 self.ask(host, thread, condition, Question::Enqueue);
                 self.set_stage(thread, Stage::Queue { condition, lock });
             }
-            Call::Signal(condition) => self.tell_object(host, thread, condition, Question::Signal),
+            Call::Signal(condition) => self.notify(host, thread, condition, Question::Signal),
             Call::Broadcast(condition) => {
-                self.tell_object(host, thread, condition, Question::Broadcast);
+                self.notify(host, thread, condition, Question::Broadcast);
             }
             Call::Take(semaphore) => self.ask(host, thread, semaphore, Question::Take),
             Call::Give { semaphore, count } => {
@@ -141,7 +142,7 @@ impl Node {
             }
             Call::Await(event) => self.ask(host, thread, event, Question::Await),
             Call::Set(event) => self.ask_at_end(host, thread, event, Question::Set),
-            Call::Clear(event) => self.tell_object(host, thread, event, Question::Clear),
+            Call::Clear(event) => self.notify(host, thread, event, Question::Clear),
             Call::Atomic { address, operation } => {
                 self.set_stage(thread, Stage::Home { address, operation });
                 if self.need(host, page_of(address), thread, Need::Home) {
@@ -212,7 +213,7 @@ impl Node {
     }
 
     /// Changes an object that publishes nothing, and goes on.
-    fn tell_object(
+    fn notify(
         &mut self,
         host: &mut dyn Host,
         thread: ThreadNumber,
@@ -285,13 +286,12 @@ impl Node {
         thread: ThreadNumber,
         page: PageNumber,
         former: u64,
-    ) -> Result<(), Fault> {
+    ) {
         if !is_planted(Planted::HidesAtomic) {
             self.interval.touched.push(page);
             self.invalidate(host, page, None);
         }
         self.finish(thread, Ok(former));
-        Ok(())
     }
 }
 

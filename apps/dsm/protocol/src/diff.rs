@@ -200,7 +200,9 @@ mod tests {
         #[test]
         fn a_bitmap_survives_its_wire_format(words in proptest::collection::btree_set(0..PAGE_WORDS, 0..40)) {
             let mut bitmap = Bitmap::EMPTY;
-            words.iter().for_each(|word| bitmap.insert(*word));
+            for word in words.iter().copied() {
+                bitmap.insert(word);
+            }
             prop_assert!(bitmap.words().eq(words.iter().copied()));
             prop_assert_eq!(bitmap.count(), words.len());
             prop_assert_eq!(Bitmap::from_bytes(&bitmap.to_bytes()), Some(bitmap));
@@ -211,7 +213,9 @@ mod tests {
     fn words_without_a_gap_are_a_run() {
         let of = |words: &[usize]| {
             let mut bitmap = Bitmap::EMPTY;
-            words.iter().for_each(|word| bitmap.insert(*word));
+            for word in words.iter().copied() {
+                bitmap.insert(word);
+            }
             bitmap
         };
         assert_eq!(of(&[31, 32, 33]).run(), Some((31, 3)));

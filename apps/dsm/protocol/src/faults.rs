@@ -199,7 +199,9 @@ impl Node {
                     self.fetches.remove(&page);
                 }
             }
-            homeless.into_iter().for_each(|(thread, need)| self.resume(host, page, thread, need));
+            for (thread, need) in homeless {
+                self.resume(host, page, thread, need);
+            }
             return Ok(());
         }
         if self.config.races && fetch.is_stale {
@@ -231,16 +233,13 @@ impl Node {
         fetch.step = FetchStep::Read;
         let landing = if fetch.is_refresh { Landing::Buffer } else { Landing::Frame(page) };
         let must_announce = !found.is_announced && !self.config.races;
-        if must_announce && !is_planted(Planted::SharesLate) {
+        if must_announce && !is_planted(Planted::HidesSharer) {
             self.announce(host, page, home);
         }
         self.counters.fetches += 1;
         let (area, length) = (self.area(), PAGE_BYTES as u32);
         let read = Operation::Read { area, address: frame_address(page), length, landing };
         self.post(host, home, must_announce, Pending::Fetch(page), read);
-        if must_announce && is_planted(Planted::SharesLate) {
-            self.announce(host, page, home);
-        }
     }
 
     //= dsm-protocol.md: share.1

@@ -122,6 +122,7 @@ impl Node {
     }
 
     //= dsm-protocol.md: diff.1
+    //= dsm-protocol.md: diff.3
     /// Posts the changes of a page to its home. Returns whether there are any.
     ///
     /// Costs a comparison of the page with its twin, the encoding, and one operation.

@@ -3,7 +3,7 @@
 use crate::identity::{NODES_MAX, PageNumber, Rank};
 
 /// The first word of the control memory: `ENTHDSM` and the version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"ENTHDSM\x01");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ENTHDSM\x01");
 
 /// Address of the second word: nodes, pages, and the logarithm of the entries of the log.
 const SETTINGS: u64 = 8;

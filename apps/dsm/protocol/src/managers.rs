@@ -37,7 +37,7 @@ impl Node {
                 if notices.iter().any(|page| !self.pages.has(*page)) {
                     return Err(Fault::Message);
                 }
-                let notices = Some((from, notices));
+                let notices = Some((from, notices.as_slice()));
                 self.acquire(host, clock, notices, AfterAcquire::Finish(thread))
             }
             Message::Ask { object, thread, question, clock } => {

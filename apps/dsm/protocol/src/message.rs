@@ -132,7 +132,9 @@ impl Message {
             Self::LockGrant { lock, clock, notices } => {
                 header(to, 3, 0, none, notices.len() as u32, *lock);
                 clock.encode(to);
-                notices.iter().for_each(|page| to.extend_from_slice(&page.0.to_le_bytes()));
+                for page in notices {
+                    to.extend_from_slice(&page.0.to_le_bytes());
+                }
             }
             Self::Ask { object, thread, question, clock } => {
                 let (code, count) = question.code();

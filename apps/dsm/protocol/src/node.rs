@@ -239,6 +239,7 @@ impl Node {
         }
     }
 
+    //= dsm-protocol.md: end.1
     fn handle(
         &mut self,
         host: &mut dyn Host,
@@ -300,7 +301,10 @@ impl Node {
                 self.handle_published(host, acquire, position, word()?)
             }
             Pending::Position(thread) => self.handle_position(host, thread, peer, word()?),
-            Pending::Atomic { thread, page } => self.handle_atomic(host, thread, page, value()?),
+            Pending::Atomic { thread, page } => {
+                self.handle_atomic(host, thread, page, value()?);
+                Ok(())
+            }
             Pending::Moves => self.handle_moves(host, peer, bytes),
             Pending::MoveLookup(page) => self.handle_move_lookup(host, page, word()?),
             Pending::MoveRead(page, from) => {

@@ -19,8 +19,8 @@ pub(crate) enum Planted {
     IgnoresPatches,
     /// A fetch that an acquire has overtaken is used.
     UsesStaleFetch,
-    /// A page is fetched before the home knows that it is shared.
-    SharesLate,
+    /// A home does not learn that its page is shared.
+    HidesSharer,
     /// An acquire drops the changes of a page that it invalidates.
     DropsChanges,
     /// A home that has lost the claim of a page keeps its zeros.

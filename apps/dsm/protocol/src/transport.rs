@@ -33,21 +33,71 @@ pub enum Landing {
 /// to a peer arrive in the order in which they were posted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Operation<'a> {
-    /// Reads `length` bytes.
-    Read { area: Area, address: u64, length: u32, landing: Landing },
-    /// Writes bytes. With a notification, the peer gets [`Arrival::Notified`] with its value once
-    /// the bytes are placed.
-    Write { area: Area, address: u64, bytes: &'a [u8], notification: Option<u32> },
-    /// Writes scattered words of the page at `address`; [`crate::diff::encode`] has the format.
-    Patch { area: Area, address: u64, payload: &'a [u8] },
-    /// Adds to the 8 bytes at `address`, and returns what was there.
-    FetchAdd { area: Area, address: u64, operand: u64 },
-    /// Replaces the 8 bytes at `address` if they are `expected`, and returns what was there.
-    CompareSwap { area: Area, address: u64, expected: u64, desired: u64 },
-    /// Replaces the 8 bytes at `address`, and returns what was there.
-    Swap { area: Area, address: u64, operand: u64 },
+    /// Reads bytes.
+    Read {
+        /// The area.
+        area: Area,
+        /// The first byte.
+        address: u64,
+        /// The number of bytes.
+        length: u32,
+        /// Where the bytes go.
+        landing: Landing,
+    },
+    /// Writes bytes.
+    Write {
+        /// The area.
+        area: Area,
+        /// The first byte.
+        address: u64,
+        /// The bytes.
+        bytes: &'a [u8],
+        /// The value of [`Arrival::Notified`] that the peer gets once the bytes are placed.
+        notification: Option<u32>,
+    },
+    /// Writes scattered words of a page.
+    Patch {
+        /// The area.
+        area: Area,
+        /// The first byte of the page.
+        address: u64,
+        /// The words; [`crate::diff::encode`] has the format.
+        payload: &'a [u8],
+    },
+    /// Adds to 8 bytes, and returns what was there.
+    FetchAdd {
+        /// The area.
+        area: Area,
+        /// The first byte, a multiple of 8.
+        address: u64,
+        /// What is added.
+        operand: u64,
+    },
+    /// Replaces 8 bytes if they have the expected value, and returns what was there.
+    CompareSwap {
+        /// The area.
+        area: Area,
+        /// The first byte, a multiple of 8.
+        address: u64,
+        /// The expected value.
+        expected: u64,
+        /// The new value.
+        desired: u64,
+    },
+    /// Replaces 8 bytes, and returns what was there.
+    Swap {
+        /// The area.
+        area: Area,
+        /// The first byte, a multiple of 8.
+        address: u64,
+        /// The new value.
+        operand: u64,
+    },
     /// Sends a message, which the peer's machine handles as [`Arrival::Received`].
-    Send { message: &'a [u8] },
+    Send {
+        /// The message.
+        message: &'a [u8],
+    },
 }
 
 /// The number of an operation, by which its completion names it.
@@ -80,13 +130,31 @@ pub enum Reason {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arrival {
     /// An operation has completed. The buffer has the bytes of a read that landed there.
-    Completed { ticket: Ticket, answer: Answer },
+    Completed {
+        /// The operation.
+        ticket: Ticket,
+        /// The result.
+        answer: Answer,
+    },
     /// A write of `from` with this notification is placed.
-    Notified { from: Rank, notification: u32 },
+    Notified {
+        /// The writer.
+        from: Rank,
+        /// The value.
+        notification: u32,
+    },
     /// The buffer has a message of `from`.
-    Received { from: Rank },
+    Received {
+        /// The sender.
+        from: Rank,
+    },
     /// The connection to `rank` has ended.
-    Died { rank: Rank, reason: Reason },
+    Died {
+        /// The peer.
+        rank: Rank,
+        /// How it was noticed.
+        reason: Reason,
+    },
 }
 
 /// The connections of a node to all nodes. A node addresses itself as it does a peer.

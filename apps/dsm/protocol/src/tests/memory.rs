@@ -43,7 +43,7 @@ impl Memory {
 
     /// Returns a word of 8 bytes of an area.
     pub(super) fn word(&mut self, area: Area, address: u64) -> Option<&mut [u8; 8]> {
-        self.bytes(area, address, 8).filter(|_| address % 8 == 0)?.try_into().ok()
+        self.bytes(area, address, 8).filter(|_| address.is_multiple_of(8))?.try_into().ok()
     }
 
     /// Returns a word of the control memory.

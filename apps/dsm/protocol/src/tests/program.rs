@@ -195,12 +195,12 @@ impl Builder {
         for word in words {
             if self.random.one_in(2) {
                 let writer = self.random.below(total);
-                for _ in 0..1 + self.random.below(3) {
+                for _ in 0..=self.random.below(3) {
                     let read = self.random.one_in(2).then_some(Action::Read(*word));
                     self.add(writer, read.into_iter().chain([Action::Write(*word)]).collect());
                 }
             } else {
-                for _ in 0..1 + self.random.below(2) {
+                for _ in 0..=self.random.below(2) {
                     let reader = self.random.below(total);
                     self.add(reader, vec![Action::Read(*word)]);
                 }

@@ -186,13 +186,11 @@ impl World {
             let node = &mut self.nodes[usize::from(rank)];
             let Some(result) = node.take(ThreadNumber(thread)) else { continue };
             self.runners[index].call = None;
-            match result {
-                Ok(value) => self.end_call(call, value),
-                Err(_) => {
-                    self.runners[index].has_failed = true;
-                    continue;
-                }
-            }
+            let Ok(value) = result else {
+                self.runners[index].has_failed = true;
+                continue;
+            };
+            self.end_call(call, value);
             let delay = self.network.delay() / 8;
             self.network.schedule(delay, Event::Step { rank, thread });
         }
