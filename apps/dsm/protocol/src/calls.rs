@@ -31,6 +31,9 @@ impl Node {
             Some(_) => return Err(Misuse::Busy(thread.0)),
         }
         self.check(thread, call)?;
+        if let Some(started) = self.started.get_mut(thread.index()) {
+            *started = host.now();
+        }
         if let Some(failure) = self.failure() {
             self.finish(thread, Err(failure.into()));
         } else if let Err(failure) = self.begin(host, thread, call) {

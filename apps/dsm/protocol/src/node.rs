@@ -26,6 +26,8 @@ pub struct Node {
     /// The notices that this node has applied; at its own rank, those that it has published.
     pub(crate) clock: Clock,
     pub(crate) threads: Vec<Stage>,
+    /// When each thread began its last call, in nanoseconds.
+    pub(crate) started: Vec<u64>,
     pending: BTreeMap<Ticket, (Rank, Pending)>,
     next_ticket: u64,
     pub(crate) fetches: BTreeMap<PageNumber, Fetch>,
@@ -70,6 +72,7 @@ impl Node {
             pages: PageTable::new(config.pages),
             clock: Clock::zero(nodes),
             threads: vec![Stage::Idle; config.threads as usize],
+            started: vec![0; config.threads as usize],
             pending: BTreeMap::new(),
             next_ticket: 0,
             fetches: BTreeMap::new(),
@@ -117,6 +120,13 @@ impl Node {
         let Stage::Done(result) = *stage else { return None };
         *stage = Stage::Idle;
         Some(result)
+    }
+
+    /// Returns since when a thread waits in a call, in nanoseconds of the transport's time.
+    pub fn waits_since(&self, thread: ThreadNumber) -> Option<u64> {
+        let stage = self.threads.get(thread.index())?;
+        let waits = !matches!(stage, Stage::Idle | Stage::Done(_));
+        self.started.get(thread.index()).copied().filter(|_| waits)
     }
 
     /// Returns the next race that this node's detector has found. Races are found on the node that

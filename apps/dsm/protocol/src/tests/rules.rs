@@ -506,7 +506,11 @@ fn every_thread_of_every_node_learns_which_node_has_died() {
 #[test]
 fn a_thread_makes_one_call_at_a_time() {
     let mut cluster = cluster(2);
+    let now = cluster.network.now;
     cluster.start(0, Call::Take(80)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.nodes[0].waits_since(ThreadNumber(0)), Some(now));
+    assert_eq!(cluster.nodes[1].waits_since(ThreadNumber(0)), None);
     assert_eq!(cluster.start(0, Call::Release), Err(Misuse::Busy(0)));
     assert_eq!(cluster.start_of(0, 1, Call::Release), Err(Misuse::NoThread(1)));
     let outside = Call::ReadFault(PageNumber(4));
