@@ -23,7 +23,7 @@ use crate::test_output::TestReader;
 use crate::workspace::{Package, Workspace, cargo};
 
 /// Crates whose tests only compute.
-const COMPUTING: [&str; 19] = [
+const COMPUTING: [&str; 20] = [
     "delivery",
     "dissector",
     "dsm-protocol",

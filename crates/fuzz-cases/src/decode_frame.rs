@@ -39,7 +39,7 @@ pub(crate) fn run(bytes: &[u8]) {
             assert!(split.payload.is_empty());
         }
         Err(_) => {
-            assert!(matches!(frame.header, Header::Control | Header::Probe | Header::Patch { .. }))
+            assert!(matches!(frame.header, Header::Control | Header::Probe | Header::Patch { .. }));
         }
     }
 

@@ -356,7 +356,7 @@ mod tests {
             attributes: attributes(&settings, &places, &host, 0),
             places,
             is_first: true,
-            capture: Arc::default(),
+            capture: SharedCapture::default(),
             ports: Arc::default(),
             settings,
             registry: Registry::new(),

@@ -354,15 +354,3 @@ const REQUESTS_MAX: u32 = 4 * crate::limits::QUEUE_PAIRS_MAX;
 /// Time in which peers must confirm connections, in nanoseconds. Requests often wait until a
 /// program has named its peer. With 64 processes on two processors, this takes seconds.
 const CONFIRM_NS: u64 = 10_000_000_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_capture_name_may_contain_the_process_id() {
-        let name = |path: &str| capture_path(Path::new(path)).display().to_string();
-        assert_eq!(name("/tmp/a.pcapng"), "/tmp/a.pcapng");
-        assert_eq!(name("a%p"), format!("a{}", std::process::id()));
-    }
-}

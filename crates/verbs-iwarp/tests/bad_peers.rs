@@ -14,7 +14,6 @@ use rdma_cm::{AcceptOptions, EventChannel, EventKind, Id, ManagedHost, PortSpace
 use verbs::{
     AccessFlags, CompletionQueue, CompletionStatus, MemoryRegion, ProtectionDomain, QueuePair,
     QueuePairInit, QueuePairLimits, QueuePairState, QueuePairType, ReceiveRequest, ScatterGather,
-    Strictness,
 };
 use verbs_iwarp::Settings;
 use wire_iwarp::{

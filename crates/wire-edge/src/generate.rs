@@ -74,7 +74,6 @@ prop_compose! {
             Header::ReadRequest { .. } | Header::Atomic { .. } | Header::AtomicResponse { .. } => {
                 flags = flags.with(Flags::LAST);
             }
-            Header::Patch { .. } if payload.is_empty() => flags = flags.with(Flags::LAST),
             Header::Ack => flags = flags.with(Flags::ACK),
             Header::Probe => flags = flags.without(Flags::ACK),
             _ if payload.is_empty() => flags = flags.with(Flags::LAST),

@@ -141,9 +141,9 @@ impl Operation {
             Request::Send { .. }
             | Request::SendInvalidate { .. }
             | Request::BindWindow { .. }
-            | Request::Invalidate { .. } => Ok(()),
+            | Request::Invalidate { .. }
             // The range depends on the records, which are checked with the local bytes.
-            Request::Patch { .. } => Ok(()),
+            | Request::Patch { .. } => Ok(()),
             Request::Write { address, .. } | Request::Read { address, .. } => {
                 check_remote(address, length)
             }

@@ -515,6 +515,11 @@ pub(super) const FILES: &[File] = &[
     },
     File {
         package: "runtime",
+        place: "report_socket.rs",
+        constants: &[("WRITING_MAX", Is(Capacity)), ("PATIENCE", Is(Capacity))],
+    },
+    File {
+        package: "runtime",
         place: "retired.rs",
         constants: &[
             ("LOOK_NS", Behaviour("0")),

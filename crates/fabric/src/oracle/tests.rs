@@ -50,7 +50,9 @@ fn a_completed_patch_has_changed_its_words_and_nothing_between_them() {
     let complete = |placed: &[u32]| {
         let mut case = Case::new();
         case.patch(100, &[0, 2, 40], RELAXED);
-        placed.iter().for_each(|&word| case.place_word(0, word));
+        for &word in placed {
+            case.place_word(0, word);
+        }
         let completion = success(CompletionKind::Patch, 0, 20);
         case.model.complete(completion, Some(&case.memory))
     };

@@ -579,48 +579,7 @@ impl World {
             connection: ConnectionId(if odd < 254 { seen.connection } else { bytes.u32() }),
             packet,
         };
-        let operation = OperationNumber(seen.operation.wrapping_add(bytes.small()).wrapping_sub(2));
-        let message = MessageNumber(seen.message.wrapping_add(bytes.small()).wrapping_sub(2));
-        let (mut key, mut address) = self.pair.remote(1 - host, 0);
-        (key, address) = if odd & 0x18 == 0x18 {
-            (RemoteKey(bytes.u32()), bytes.u64())
-        } else {
-            let own = self.pair.remote(host, u64::from(bytes.u16() % 20_000));
-            if odd & 0x20 == 0 { own } else { (key, address + own.1 % 100) }
-        };
-        let immediate = (odd & 1 == 1).then(|| bytes.u32());
-        let offset = match bytes.u8() {
-            choice @ 0..=0xbf => u32::from(choice & 15) * 1440,
-            0xc0..=0xf7 => bytes.small(),
-            _ => (1_u32 << 31).saturating_sub(bytes.small()),
-        };
-        let header = match shape & 15 {
-            0 => Header::Ack,
-            1 | 2 => Header::Control,
-            3 => Header::Probe,
-            4..=6 => Header::Write { operation, offset, key, address, immediate },
-            7 => Header::ReadRequest { operation, length: offset, key, address },
-            8 | 9 => Header::ReadResponse { operation, offset },
-            10 => Header::Send { operation, offset, message, immediate },
-            11 => {
-                let key = immediate.map(|_| key);
-                Header::SendInvalidate { operation, offset, message, key }
-            }
-            12 | 13 => Header::Atomic {
-                operation,
-                opcode: match (shape & 15, odd >> 1 & 1) {
-                    (12, 0) => AtomicOpcode::Swap,
-                    (_, 0) => AtomicOpcode::FetchAdd,
-                    _ => AtomicOpcode::CompareSwap,
-                },
-                key,
-                address,
-                operand: 1,
-                compare: 0,
-            },
-            14 => Header::AtomicResponse { operation, value: u64::from(offset) },
-            _ => Header::Patch { operation, offset, key, address: address & !3, immediate },
-        };
+        let header = self.forge_header(host, shape, odd, bytes);
         let mut head = [0; HEADER_BYTES_MAX];
         let length = encode_header(&prefix, &header, &mut head);
         let mut frame = head[..length].to_vec();
@@ -653,10 +612,57 @@ impl World {
         }
         // Sometimes the sender is a third host.
         let sender = if index & 0x70 == 0x70 { 2 } else { 1 - host };
-        let mut flight = Flight { to: host, link, from: pair::address(sender, link), bytes: frame };
+        let mut flight = Flight { to: host, link, from: address(sender, link), bytes: frame };
         self.pair.deliver(&mut flight);
         if odd & 4 == 0 {
             self.turn();
+        }
+    }
+
+    /// Returns a forged header, mostly with correct numbers, keys and addresses.
+    fn forge_header(&self, host: usize, shape: u8, odd: u8, bytes: &mut Bytes<'_>) -> Header {
+        let seen = &self.seen[host];
+        let operation = OperationNumber(seen.operation.wrapping_add(bytes.small()).wrapping_sub(2));
+        let message = MessageNumber(seen.message.wrapping_add(bytes.small()).wrapping_sub(2));
+        let (mut key, mut address) = self.pair.remote(1 - host, 0);
+        (key, address) = if odd & 0x18 == 0x18 {
+            (RemoteKey(bytes.u32()), bytes.u64())
+        } else {
+            let own = self.pair.remote(host, u64::from(bytes.u16() % 20_000));
+            if odd & 0x20 == 0 { own } else { (key, address + own.1 % 100) }
+        };
+        let immediate = (odd & 1 == 1).then(|| bytes.u32());
+        let offset = match bytes.u8() {
+            choice @ 0..=0xbf => u32::from(choice & 15) * 1440,
+            0xc0..=0xf7 => bytes.small(),
+            _ => (1_u32 << 31).saturating_sub(bytes.small()),
+        };
+        match shape & 15 {
+            0 => Header::Ack,
+            1 | 2 => Header::Control,
+            3 => Header::Probe,
+            4..=6 => Header::Write { operation, offset, key, address, immediate },
+            7 => Header::ReadRequest { operation, length: offset, key, address },
+            8 | 9 => Header::ReadResponse { operation, offset },
+            10 => Header::Send { operation, offset, message, immediate },
+            11 => {
+                let key = immediate.map(|_| key);
+                Header::SendInvalidate { operation, offset, message, key }
+            }
+            12 | 13 => Header::Atomic {
+                operation,
+                opcode: match (shape & 15, odd >> 1 & 1) {
+                    (12, 0) => AtomicOpcode::Swap,
+                    (_, 0) => AtomicOpcode::FetchAdd,
+                    _ => AtomicOpcode::CompareSwap,
+                },
+                key,
+                address,
+                operand: 1,
+                compare: 0,
+            },
+            14 => Header::AtomicResponse { operation, value: u64::from(offset) },
+            _ => Header::Patch { operation, offset, key, address: address & !3, immediate },
         }
     }
 

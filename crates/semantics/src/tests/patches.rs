@@ -74,7 +74,9 @@ fn each_named_word_is_placed_once_and_no_other_byte_changes() {
         assert_completed_in_order(&pair, operations.len());
         assert_eq!(pair.sides[0].completions[0].kind, CompletionKind::Patch);
         let mut expected = vec![0; pair.sides[1].bytes().len()];
-        fixed.iter().for_each(|&(at, value)| expected[at..at + 4].copy_from_slice(&value));
+        for (at, value) in fixed {
+            expected[at..at + 4].copy_from_slice(&value);
+        }
         assert_eq!(pair.sides[1].bytes(), expected);
         for packet in pair.history.take().unwrap() {
             assert_whole(&packet.header, &packet.payload);
@@ -370,7 +372,9 @@ fn patch(
         let bitmap = block.iter().fold(0, |bitmap, (word, _)| bitmap | 1 << (word % per_block));
         let record = PatchRecord { block: (block[0].0 / per_block) as u16, bitmap };
         payload.extend_from_slice(&record.encode());
-        block.iter().for_each(|(_, value)| payload.extend_from_slice(&value.to_ne_bytes()));
+        for (_, value) in block {
+            payload.extend_from_slice(&value.to_ne_bytes());
+        }
     }
     let at = index as u64 * 8192;
     pair.sides[0].sources.write(at, &payload);

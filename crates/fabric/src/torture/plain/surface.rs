@@ -315,7 +315,7 @@ impl HostEngine for PlainEngine {
         let operands =
             |operand: u64, compare: u64| [operand.to_le_bytes(), compare.to_le_bytes()].concat();
         match operation.action {
-            Action::Write => {}
+            Action::Write | Action::Patch => {}
             Action::Send => (head.kind, head.address) = (SEND, 0),
             Action::Read => {
                 head.kind = READ;
@@ -333,7 +333,6 @@ impl HostEngine for PlainEngine {
                 (head.kind, head.immediate) = (ATOMIC, 2);
                 content = operands(value, 0);
             }
-            Action::Patch => {}
             Action::SendInvalidate | Action::Bind { .. } | Action::Invalidate => {
                 return Err(Refusal::Invalid);
             }

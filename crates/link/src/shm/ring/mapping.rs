@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Memory shared with another process.
 #[derive(Debug)]
-pub(in crate::shm) struct Mapping {
+pub(crate) struct Mapping {
     pub(super) start: NonNull<u8>,
 }
 
 impl Mapping {
     /// Maps the first [`FILE_BYTES`] of a file. The file must have that size and be sealed against
     /// shrinking.
-    pub(in crate::shm) fn new(file: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(file: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
         // SAFETY: a new mapping at an address that the kernel chooses does not affect existing
         // memory.
         let start = unsafe {
@@ -102,8 +102,7 @@ impl Area {
         }
     }
 
-    /// Returns the second header word at a position: bytes of payload, and the bit
-    /// [`LENT`](super::LENT).
+    /// Returns the second header word at a position: bytes of payload, and the bit `LENT`.
     #[inline]
     pub(super) fn second(&self, at: usize) -> &AtomicU32 {
         // SAFETY: `at` modulo `RING_BYTES` is within the ring, and the second word is in the same
@@ -125,10 +124,10 @@ impl Area {
 
 /// Bytes of the ring of one direction. Three of the largest frames fit. The rings of both
 /// directions fit into a second-level cache of 1 MiB.
-pub(in crate::shm) const RING_BYTES: usize = 256 * 1024;
+pub(crate) const RING_BYTES: usize = 256 * 1024;
 
 /// Bytes of shared memory for both directions.
-pub(in crate::shm) const FILE_BYTES: usize = 2 * DIRECTION_BYTES;
+pub(crate) const FILE_BYTES: usize = 2 * DIRECTION_BYTES;
 
 pub(super) const DIRECTION_BYTES: usize = CONTROL_BYTES + RING_BYTES;
 /// Bytes of control words before each ring: a page, of which three lines are used.
