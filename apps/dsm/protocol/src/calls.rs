@@ -58,7 +58,9 @@ impl Node {
             {
                 Err(Misuse::HeldAlready(lock))
             }
-            Call::Barrier { address, count: 0 } => Err(Misuse::OtherCount(address)),
+            Call::Barrier { count, .. } if count == 0 || count > self.all_threads() => {
+                Err(Misuse::Count { count, threads: self.all_threads() })
+            }
             Call::Atomic { address, .. } => {
                 if address % 8 != 0 {
                     return Err(Misuse::Unaligned(address));
@@ -83,6 +85,11 @@ impl Node {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns the number of threads of all nodes.
+    fn all_threads(&self) -> u32 {
+        u32::from(self.config.nodes) * u32::from(self.config.threads)
     }
 
     fn check_page(&self, page: PageNumber) -> Result<(), Misuse> {
@@ -125,8 +132,7 @@ impl Node {
                 self.ask_at_end(host, thread, lock, question);
             }
             Call::Barrier { address, count } => {
-                let all = u32::from(self.config.nodes) * u32::from(self.config.threads);
-                if count == all {
+                if count == self.all_threads() {
                     return self.arrive(host, thread, address, count);
                 }
                 self.ask_at_end(host, thread, address, Question::Arrive(count));

@@ -35,6 +35,14 @@ pub enum Misuse {
     /// Threads wait at the barrier for another number of threads.
     #[error("threads wait at the barrier {0:#x} for another number of threads")]
     OtherCount(u64),
+    /// A barrier for no thread, or for more threads than there are.
+    #[error("a barrier of {count} threads: there are {threads}")]
+    Count {
+        /// The number of threads of the barrier.
+        count: u32,
+        /// The number of threads of all nodes.
+        threads: u32,
+    },
     /// An atomic needs 8 bytes at a multiple of 8.
     #[error("the address {0:#x} of an atomic is not a multiple of 8")]
     Unaligned(u64),

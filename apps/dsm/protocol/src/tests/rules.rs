@@ -515,6 +515,10 @@ fn a_thread_makes_one_call_at_a_time() {
     assert_eq!(cluster.start_of(0, 1, Call::Release), Err(Misuse::NoThread(1)));
     let outside = Call::ReadFault(PageNumber(4));
     assert_eq!(cluster.start(1, outside), Err(Misuse::NoPage(PageNumber(4))));
+    for count in [0, 3] {
+        let barrier = Call::Barrier { address: 8, count };
+        assert_eq!(cluster.start(1, barrier), Err(Misuse::Count { count, threads: 2 }));
+    }
     let migrate = Call::Migrate { page: PAGE, to: Rank(2) };
     assert_eq!(cluster.start(1, migrate), Err(Misuse::NoRank(Rank(2))));
 }
