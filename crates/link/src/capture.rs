@@ -3,6 +3,7 @@
 mod at_exit;
 mod encapsulation;
 mod file;
+mod ip;
 mod recorder;
 mod tcp;
 
@@ -10,13 +11,13 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use delivery::{Instant, TxBatch};
 
 use self::encapsulation::Envelope;
 pub use self::file::{CaptureFile, CapturedFrame};
-use self::recorder::{Queue, Recorder};
+pub use self::recorder::CaptureStatistics;
+use self::recorder::{Queue, Recorder, wall_ns};
 pub use self::tcp::{CapturedConnection, TcpCapture};
 use crate::pcapng::Direction;
 use crate::udp::PayloadUnmapped;
@@ -33,18 +34,6 @@ pub enum CaptureClock {
     /// with this clock, a simulation writes the same file in every run. A sent frame gets the time
     /// of the last [`Link::receive`] call, because [`Link::send`] has no parameter for the time.
     Engine,
-}
-
-/// Counters of a capture.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct CaptureStatistics {
-    /// Frames that passed through the link.
-    pub frames: u64,
-    /// Number of the frames counted in `frames` that are missing from the file. A frame is missing
-    /// if the queue to the writing thread was full, a write failed, or its payload could not be
-    /// read.
-    pub frames_missing: u64,
 }
 
 /// A pcapng file for the frames of several links. Each link is an interface of the file.
@@ -94,6 +83,11 @@ impl CaptureOutput {
         W: Write + Send + 'static,
     {
         Ok(Self { queue: Queue::start(output)?, clock })
+    }
+
+    /// Adds an interface with this name for TCP connections to the file.
+    pub fn capture_tcp(&self, name: &str) -> TcpCapture {
+        TcpCapture::new(Recorder::of_tcp(Arc::clone(&self.queue), name))
     }
 
     /// Adds an interface for `link` to the file and writes all frames of the link there.
@@ -168,7 +162,7 @@ impl<L: Link> Capture<L> {
             let frame = batch.frame(index);
             let mut bytes = frame.header.to_vec();
             if payload::append(frame.payload, &mut bytes) {
-                self.recorder.record(at_ns, Direction::Outbound, &envelope, &bytes);
+                record(&mut self.recorder, at_ns, Direction::Outbound, &envelope, &bytes);
             } else {
                 self.recorder.record_missing();
             }
@@ -202,11 +196,11 @@ impl<L: Link> Wrapper for Capture<L> {
             let congestion_experienced = frame.congestion_experienced;
             let envelope = Envelope { from: frame.from, to, congestion_experienced, ethernet };
             if frame.outside.is_empty() {
-                recorder.record(at_ns, Direction::Inbound, &envelope, frame.bytes);
+                record(recorder, at_ns, Direction::Inbound, &envelope, frame.bytes);
             } else {
                 let mut whole = Vec::with_capacity(frame.len());
                 frame.append_to(&mut whole);
-                recorder.record(at_ns, Direction::Inbound, &envelope, &whole);
+                record(recorder, at_ns, Direction::Inbound, &envelope, &whole);
             }
             on_frame(frame);
         })
@@ -223,7 +217,21 @@ impl<L: Link> Wrapper for Capture<L> {
     }
 }
 
-fn wall_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+/// Records a frame with the headers of its envelope.
+fn record(
+    recorder: &mut Recorder,
+    at_ns: u64,
+    direction: Direction,
+    envelope: &Envelope,
+    frame: &[u8],
+) {
+    let mut packet = Vec::with_capacity(frame.len() + HEADERS_BYTES);
+    if envelope.put(&mut packet, frame) {
+        recorder.record_packet(at_ns, direction, &packet);
+    } else {
+        recorder.record_missing();
+    }
 }
+
+/// Length of Ethernet, IPv6 and UDP headers together.
+const HEADERS_BYTES: usize = 14 + 40 + 8;

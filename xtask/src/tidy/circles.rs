@@ -89,7 +89,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("fabric", 16),
     ("interconnect", 36),
     ("libibverbs-abi", 13),
-    ("link", 38),
+    ("link", 36),
     ("mem", 14),
     ("programs", 3),
     ("rdma-cm", 2),

@@ -58,11 +58,9 @@ mod tests {
     use std::io::{self, Write};
     use std::sync::mpsc::{Receiver, channel};
 
-    use super::super::Direction;
     use super::super::recorder::{Queue, Recorder};
     use super::*;
-    use crate::capture::encapsulation::Envelope;
-    use wire_edge::PeerAddr;
+    use crate::pcapng::Direction;
 
     /// A disk that performs one write for each message in its channel.
     struct Slow(Receiver<()>, Arc<Mutex<usize>>);
@@ -87,11 +85,8 @@ mod tests {
         let queue = Queue::start(Slow(wait, Arc::clone(&written))).unwrap();
         let waiting = queue.waiting();
         let mut recorder = Recorder::new(queue, "link");
-        let address = PeerAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
-        let envelope =
-            Envelope { from: address, to: address, congestion_experienced: false, ethernet: None };
         for _ in 0..100 {
-            recorder.record(0, Direction::Outbound, &envelope, &[7; 1000]);
+            recorder.record_packet(0, Direction::Outbound, &[7; 1000]);
         }
         assert!(waiting.is_any());
         drop(go);

@@ -5,11 +5,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::encapsulation::Envelope;
-use super::{CaptureStatistics, at_exit};
+use super::at_exit;
 use crate::pcapng::{self, Direction};
 use crate::threads::start_thread;
+
+/// Counters of a capture.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct CaptureStatistics {
+    /// Frames that passed through the link.
+    pub frames: u64,
+    /// Number of the frames counted in `frames` that are missing from the file. A frame is missing
+    /// if the queue to the writing thread was full, a write failed, or its payload could not be
+    /// read.
+    pub frames_missing: u64,
+}
 
 /// The queue to the thread that writes the file.
 #[derive(Debug)]
@@ -164,21 +176,6 @@ impl Recorder {
         self.counts.get()
     }
 
-    pub(super) fn record(
-        &mut self,
-        at_ns: u64,
-        direction: Direction,
-        envelope: &Envelope,
-        frame: &[u8],
-    ) {
-        let mut packet = Vec::with_capacity(frame.len() + HEADERS_BYTES);
-        if envelope.put(&mut packet, frame) {
-            self.record_packet(at_ns, direction, &packet);
-        } else {
-            self.record_missing();
-        }
-    }
-
     /// Records a packet that has all its headers.
     pub(super) fn record_packet(&mut self, at_ns: u64, direction: Direction, packet: &[u8]) {
         self.last_ns = at_ns;
@@ -233,15 +230,18 @@ fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Block>, wa
     }
 }
 
+/// Returns the time of the host's wall clock, in nanoseconds since 1970.
+pub(super) fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Maximum number of queued blocks: 36 MiB at 9 KiB each.
 const QUEUE_BLOCKS: usize = 4096;
 
 /// Maximum number of queued bytes: 1024 frames of 64 KiB, which is the length of the longest frames
 /// over shared memory and loopback.
 const QUEUE_BYTES_MAX: u64 = 64 << 20;
-
-/// Length of Ethernet, IPv6 and UDP headers together.
-const HEADERS_BYTES: usize = 14 + 40 + 8;
 
 /// Bytes of a packet block besides the packet itself, including padding.
 const BLOCK_BYTES: usize = 28 + 3 + 8 + 4 + 4;

@@ -5,13 +5,9 @@
 //! reassembles the streams. A connection begins with a made-up handshake.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
-use super::encapsulation::{
-    ETHERTYPE_IPV4, ETHERTYPE_IPV6, HOP_LIMIT, fold, ipv4_header, put_ethernet, sum,
-};
-use super::recorder::Recorder;
-use super::{CaptureOutput, CaptureStatistics, wall_ns};
+use super::ip::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, HOP_LIMIT, fold, ipv4_header, put_ethernet, sum};
+use super::recorder::{Recorder, wall_ns};
 use crate::pcapng::Direction;
 
 /// Captures TCP connections to a file. In the file, all connections together are an interface.
@@ -30,15 +26,11 @@ pub struct CapturedConnection {
     next: [u32; 2],
 }
 
-impl CaptureOutput {
-    /// Adds an interface with this name for TCP connections to the file.
-    pub fn capture_tcp(&self, name: &str) -> TcpCapture {
-        let recorder = Recorder::of_tcp(Arc::clone(&self.queue), name);
-        TcpCapture { recorder, packet: Vec::new() }
-    }
-}
-
 impl TcpCapture {
+    pub(super) const fn new(recorder: Recorder) -> Self {
+        Self { recorder, packet: Vec::new() }
+    }
+
     /// Writes a handshake, and returns the connection. `is_initiator` says whether this end has
     /// connected.
     pub fn begin(
@@ -85,11 +77,6 @@ impl TcpCapture {
     /// Writes that the connection was reset by one end.
     pub fn reset(&mut self, connection: &CapturedConnection, direction: Direction) {
         self.write(connection, direction, RESET | ACK, &[]);
-    }
-
-    /// Returns the counters so far. A segment counts as a frame.
-    pub fn statistics(&self) -> CaptureStatistics {
-        self.recorder.statistics()
     }
 
     fn write(
