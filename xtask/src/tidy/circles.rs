@@ -89,7 +89,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("fabric", 16),
     ("interconnect", 36),
     ("libibverbs-abi", 13),
-    ("link", 36),
+    ("link", 35),
     ("mem", 14),
     ("programs", 3),
     ("rdma-cm", 2),
