@@ -98,6 +98,9 @@ pub struct Config {
     pub long_fpdus: bool,
     /// Maximum length of the private data in a request of the peer, in bytes.
     pub private_data_max: u16,
+    /// Whether a message of the peer may wait for a receive. Otherwise it ends the stream if there is
+    /// none. With markers, a message never waits. See [`crate::Stream::waits_for_receive`].
+    pub waits_for_receives: bool,
     /// Number of operations that can be posted before the first completes.
     pub work_capacity: u16,
     /// Number of pieces that posted operations can have together.
@@ -119,6 +122,7 @@ impl Default for Config {
             mss: 1448,
             long_fpdus: false,
             private_data_max: 512,
+            waits_for_receives: false,
             work_capacity: 32,
             pieces_capacity: 64,
             inline_capacity: 1024,

@@ -55,8 +55,13 @@ impl Stream {
         length: u16,
         memory: &mut impl Memory,
     ) {
+        if fault == Fault::NoReceiveYet {
+            self.input.is_waiting = true;
+            return;
+        }
         self.blamed = BlamedSegment::new(ulpdu, length);
         match fault {
+            Fault::NoReceiveYet => {}
             Fault::Peer(cause) => {
                 let blamed = Some(Blamed { ulpdu, length });
                 self.terminate(cause, EndCause::Peer(cause), blamed, memory);

@@ -21,6 +21,12 @@ pub(crate) struct Input {
     pub(crate) marked_crc: Crc,
     /// Whether a marker before the FPDU has begun.
     pub(crate) is_in_marker: bool,
+    /// Whether a message waits for a receive. `buffer` may have its first bytes.
+    pub(crate) is_waiting: bool,
+    /// Whether a message that waits ends the stream.
+    pub(crate) is_given_up: bool,
+    /// The bytes of the message that waits, without those in `buffer`, and what follows.
+    pub(crate) held: Vec<u8>,
 }
 
 /// An FPDU whose payload is placed while it arrives.
@@ -56,12 +62,15 @@ impl Input {
             stripper: MarkerStripper::new(),
             marked_crc: Crc::new(),
             is_in_marker: false,
+            is_waiting: false,
+            is_given_up: false,
+            held: Vec::new(),
         }
     }
 
     /// Returns whether the last received byte ended an FPDU.
     pub(crate) fn is_at_boundary(&self) -> bool {
-        self.buffer.is_empty() && self.streamed.is_none() && !self.is_in_marker
+        self.buffer.is_empty() && self.streamed.is_none() && !self.is_in_marker && !self.is_waiting
     }
 
     /// Returns the bytes of the set-up frame so far with these.

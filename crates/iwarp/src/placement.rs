@@ -11,6 +11,8 @@ pub(crate) enum Fault {
     Peer(Cause),
     /// Local memory cannot be used.
     Local(Refusal),
+    /// No receive is posted for a message that may wait for one.
+    NoReceiveYet,
 }
 
 /// An own read that is outstanding.

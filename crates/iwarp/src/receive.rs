@@ -43,20 +43,69 @@ impl Stream {
                 bytes.len()
             }
             Phase::Operating => {
-                self.nudges.stop();
+                self.nudges.on_heard(self.terms.peer_to_peer);
                 0
             }
             Phase::Ended => bytes.len(),
         };
-        let mut bytes = bytes.get(used..).unwrap_or_default();
+        let bytes = bytes.get(used..).unwrap_or_default();
         if self.terms.receives_markers {
             self.receive_marked(bytes, memory);
             return;
         }
-        while self.phase == Phase::Operating && !bytes.is_empty() {
-            let used = self.receive_some(bytes, memory);
-            bytes = bytes.get(used..).unwrap_or_default();
+        let used = if self.input.is_waiting { 0 } else { self.receive_unmarked(bytes, memory) };
+        if self.waits_for_receive() {
+            self.input.held.extend_from_slice(bytes.get(used..).unwrap_or_default());
         }
+    }
+
+    /// Returns whether a message of the peer waits for a receive, with all that follows it. Then the
+    /// driver should read no more bytes, which the stream would have to keep. It calls
+    /// [`Stream::handle_receives`] when receives were posted, and [`Stream::give_up_waiting`] after
+    /// its limit of time.
+    ///
+    /// Only if [`Config::waits_for_receives`](crate::Config::waits_for_receives) is set, a message
+    /// waits.
+    pub fn waits_for_receive(&self) -> bool {
+        self.input.is_waiting && self.phase == Phase::Operating
+    }
+
+    /// Handles that receives may have been posted: goes on with the message that waits.
+    pub fn handle_receives(&mut self, memory: &mut impl Memory) {
+        if !self.waits_for_receive() {
+            return;
+        }
+        self.input.is_waiting = false;
+        if self.input.buffer.len() == self.input.needed {
+            let buffer = std::mem::take(&mut self.input.buffer);
+            self.handle_buffer(buffer, memory);
+        }
+        if !self.input.is_waiting {
+            let mut held = std::mem::take(&mut self.input.held);
+            let used = self.receive_unmarked(&held, memory);
+            held.drain(..used);
+            if self.waits_for_receive() {
+                self.input.held = held;
+            }
+        }
+    }
+
+    /// Ends the stream as if messages could not wait, if one still has no receive.
+    pub fn give_up_waiting(&mut self, memory: &mut impl Memory) {
+        self.input.is_given_up = true;
+        self.handle_receives(memory);
+        self.input.is_given_up = false;
+    }
+
+    /// Handles bytes of a stream without markers. Returns how many. The others belong behind a
+    /// message that waits.
+    fn receive_unmarked(&mut self, bytes: &[u8], memory: &mut impl Memory) -> usize {
+        let mut left = bytes;
+        while self.phase == Phase::Operating && !self.input.is_waiting && !left.is_empty() {
+            let used = self.receive_some(left, memory);
+            left = left.get(used..).unwrap_or_default();
+        }
+        bytes.len() - left.len()
     }
 
     /// Returns where the next bytes of the stream belong, if a driver can read them straight into
@@ -83,7 +132,7 @@ impl Stream {
         }
     }
 
-    /// Handles the first of the bytes. Returns how many, at least 1.
+    /// Handles the first of the bytes. Returns how many: at least 1, unless their message waits.
     fn receive_some(&mut self, bytes: &[u8], memory: &mut impl Memory) -> usize {
         if let Some(streamed) = self.input.streamed.take() {
             return self.receive_streamed(streamed, bytes, memory);
@@ -92,7 +141,7 @@ impl Stream {
             && let Some(fpdu) = fpdu_length(bytes).and_then(|length| bytes.get(..length))
         {
             self.handle_fpdu(fpdu, memory);
-            return fpdu.len();
+            return if self.input.is_waiting { 0 } else { fpdu.len() };
         }
         let missing = self.input.needed - self.input.buffer.len();
         let taken = bytes.get(..missing).unwrap_or(bytes);
@@ -110,7 +159,7 @@ impl Stream {
         let total = FpduLayout::of(length).total;
         if buffer.len() >= total {
             self.handle_fpdu(&buffer, memory);
-            self.input.restart(buffer);
+            self.keep_or_restart(buffer);
             return;
         }
         let ulpdu = buffer.get(LENGTH_BYTES..).unwrap_or_default();
@@ -142,12 +191,21 @@ impl Stream {
                     }
                     Err(fault) => self.fail(fault, ulpdu, length, memory),
                 }
-                self.input.restart(buffer);
+                self.keep_or_restart(buffer);
                 return;
             }
             _ => self.input.needed = total,
         }
         self.input.buffer = buffer;
+    }
+
+    /// Keeps the bytes of a message that waits; otherwise begins with the next FPDU.
+    fn keep_or_restart(&mut self, buffer: Vec<u8>) {
+        if self.input.is_waiting {
+            self.input.buffer = buffer;
+        } else {
+            self.input.restart(buffer);
+        }
     }
 
     /// Handles a whole FPDU without markers.

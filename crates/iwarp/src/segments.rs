@@ -133,8 +133,10 @@ impl Stream {
         if self.receive.is_none() {
             let mut pieces = std::mem::take(&mut self.spare_pieces);
             pieces.clear();
-            let id = memory.take_receive(&mut pieces);
-            let id = id.ok_or(Fault::Peer(Cause::UntaggedNoBuffer))?;
+            let Some(id) = memory.take_receive(&mut pieces) else {
+                self.spare_pieces = pieces;
+                return Err(self.lack_of_receive());
+            };
             let capacity = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
             let receive = CurrentReceive { id, pieces, capacity, done: 0, opcode, invalidate };
             self.receive = Some(receive);
@@ -150,6 +152,16 @@ impl Stream {
             return Err(Fault::Peer(Cause::UntaggedTooLong));
         }
         Ok(Target::Receive { at: mo })
+    }
+
+    //= RFC 5041 section 7.1: a message without a buffer ends the stream
+    /// Returns what it means that a message has no receive.
+    fn lack_of_receive(&self) -> Fault {
+        let may_wait = self.config.waits_for_receives && !self.terms.receives_markers;
+        if may_wait && !self.input.is_given_up {
+            return Fault::NoReceiveYet;
+        }
+        Fault::Peer(Cause::UntaggedNoBuffer)
     }
 
     /// Places payload of a segment that has been checked. `offset` counts the payload of the segment.

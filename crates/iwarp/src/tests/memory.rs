@@ -30,6 +30,8 @@ pub(super) struct TestMemory {
     pub(super) regions: Vec<Region>,
     pub(super) receives: VecDeque<(u64, Vec<Piece>)>,
     pub(super) taken: Vec<u64>,
+    /// Whether no receive is posted yet.
+    pub(super) is_late: bool,
     pub(super) invalidated: Vec<Stag>,
     /// Whether any bytes may be placed where the rights permit it.
     pub(super) takes_any_bytes: bool,
@@ -221,6 +223,9 @@ impl Memory for TestMemory {
 
     fn take_receive(&mut self, pieces: &mut Vec<Piece>) -> Option<u64> {
         assert!(pieces.is_empty());
+        if self.is_late {
+            return None;
+        }
         let (id, own) = self.receives.pop_front()?;
         pieces.extend(own);
         self.taken.push(id);

@@ -77,6 +77,62 @@ fn a_bad_send_is_terminated_with_its_cause_and_places_nothing() {
     without_receive.assert_terminated(Cause::UntaggedNoBuffer);
 }
 
+/// Returns a subject whose peer has sent a message, without a receive for it, and a Write. The bytes
+/// arrive in one piece or one by one.
+fn waiting(crc: bool, is_cut: bool) -> Subject {
+    let config = Config { waits_for_receives: true, crc, ..Config::default() };
+    let mut subject = Subject::open(config);
+    let message = fpdu(&send(1, 0, true), b"message", crc);
+    let behind = fpdu(&write(true, OPEN, 0x1000), b"data", crc);
+    let bytes = [message, behind].concat();
+    let parts: Vec<_> = if is_cut { bytes.chunks(1).collect() } else { vec![&bytes[..]] };
+    for part in parts {
+        subject.give(part);
+    }
+    subject
+}
+
+#[test]
+fn a_message_waits_for_its_receive_with_all_that_follows_it() {
+    for (crc, is_cut) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut subject = waiting(crc, is_cut);
+        assert!(subject.stream.waits_for_receive());
+        subject.stream.handle_receives(&mut subject.memory);
+        assert!(subject.stream.waits_for_receive(), "there still is none");
+        let placed = |subject: &Subject| {
+            let region = subject.memory.region(OPEN.0).expect("it is there");
+            region.bytes[..4] == *b"data"
+        };
+        assert!(!placed(&subject));
+        let receive = Piece { bytes: 7, ..subject.add_receive(5, 0, 8) };
+        subject.memory.want(&[receive], b"message", false);
+        let target = Piece { key: OPEN.0, address: 0x1000, bytes: 4 };
+        subject.memory.want(&[target], b"data", true);
+        subject.stream.handle_receives(&mut subject.memory);
+        subject.take_events();
+        assert!(!subject.stream.waits_for_receive() && placed(&subject));
+        let is_receive = |event: &Event| {
+            matches!(
+                event,
+                Event::ReceiveCompleted { id: 5, status: Status::Success, bytes: 7, .. }
+            )
+        };
+        assert_eq!(subject.events.iter().filter(|event| is_receive(event)).count(), 1);
+        assert_eq!(subject.cause(), None);
+    }
+}
+
+#[test]
+fn a_message_that_has_waited_for_too_long_is_terminated() {
+    for is_cut in [false, true] {
+        let mut subject = waiting(false, is_cut);
+        subject.stream.give_up_waiting(&mut subject.memory);
+        subject.take_events();
+        assert!(!subject.stream.waits_for_receive());
+        subject.assert_terminated(Cause::UntaggedNoBuffer);
+    }
+}
+
 #[test]
 fn an_stag_of_another_queue_pair_is_terminated_and_flushes_everything() {
     let read = fpdu(&read_request(1), &request_of(OPEN, 0x1000, 4).encode(), false);

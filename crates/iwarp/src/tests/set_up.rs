@@ -346,6 +346,36 @@ fn a_silent_peer_is_nudged_four_times() {
     assert_eq!(subject.stream.counters().nudges, 4);
 }
 
+/// The passive side of siw may have slept through the first FPDU although it sends.
+#[test]
+fn a_peer_that_speaks_without_an_answer_is_nudged_once() {
+    for speaks_late in [false, true] {
+        let config = Config { peer_to_peer: None, ..Config::default() };
+        let mut subject = Subject::initiator(config, enhanced(), Some(depths(1, 1)));
+        subject.add_receive(1, 0, 8);
+        let kind = WorkKind::Send { solicited: false, invalidate: None };
+        let payload = Payload::Inline(b"first");
+        let work = Work { id: 1, kind, payload, signaled: true, fence: false };
+        subject.stream.post_send(&work).expect("room for one");
+        assert_eq!(subject.segments().len(), 1);
+        let mut now: Instant = NOW;
+        if speaks_late {
+            while let Some(due) = subject.stream.next_timeout() {
+                now = due;
+                subject.stream.handle_timeout(now);
+                assert_eq!(subject.segments().len(), 1);
+            }
+        }
+        subject.give(&fpdu(&send(1, 0, true), &[], false));
+        if let Some(due) = subject.stream.next_timeout() {
+            assert!(!speaks_late);
+            subject.stream.handle_timeout(due);
+        }
+        assert_eq!(subject.segments().len(), 1, "one nudge");
+        assert_eq!(subject.stream.next_timeout(), None);
+    }
+}
+
 #[test]
 fn a_peer_that_answers_is_not_nudged() {
     let offered = Some(offer(true, false, false));

@@ -137,6 +137,8 @@ pub(super) struct World {
     chances: Chances,
     /// Whether the run has broken something, so that streams may end.
     is_broken: bool,
+    /// Whether the random steps are over. All receives are in time then.
+    is_settling: bool,
     /// Bytes of the initiator that the sleeping responder has not seen.
     asleep: Option<VecDeque<u8>>,
     is_awake: bool,
@@ -158,6 +160,7 @@ fn random_config(random: &mut Random) -> Config {
         mss: random.pick(&[0, 200, 536, 1448, 8948]),
         long_fpdus: random.one_in(3),
         private_data_max: 512,
+        waits_for_receives: random.one_in(2),
         work_capacity: 1 + random.below(8) as u16,
         pieces_capacity: 8 + random.below(8) as u16,
         inline_capacity: 256 + random.below(300) as u16,
@@ -184,6 +187,7 @@ impl World {
             out: Gather::new(),
             chances,
             is_broken: false,
+            is_settling: false,
             asleep: None,
             is_awake: !chances.sleepy,
         }
@@ -256,6 +260,7 @@ impl World {
 
     /// Moves bytes and time until nothing happens any more.
     fn settle(&mut self) -> Result<(), String> {
+        self.is_settling = true;
         for _ in 0..100_000 {
             let before = self.ends.each_ref().map(End::progress);
             for index in 0..2 {
@@ -311,7 +316,7 @@ impl World {
             return Err(format!("frames of {lengths} bytes in {total}"));
         }
         let is_fpdu = lengths > 0;
-        if index == 1 && is_fpdu && !end.has_heard {
+        if index == 1 && is_fpdu && !end.has_heard && !end.stream.is_hold_over {
             return Err("the responder speaks first".into());
         }
         if total > 0 {
@@ -368,6 +373,15 @@ impl World {
             end.pipe.clear();
             return Ok(());
         }
+        if end.stream.waits_for_receive() {
+            // The receive is posted now, or later.
+            end.memory.is_late = !self.is_settling && self.random.one_in(2);
+            end.stream.handle_receives(&mut end.memory);
+            return self.take_events(index);
+        }
+        // Without markers, a message may come before its receive.
+        let waits = end.stream.config.waits_for_receives && !end.stream.terms().receives_markers;
+        end.memory.is_late = waits && !self.is_settling && self.random.one_in(3);
         let waiting = end.pipe.len();
         if waiting > 0 {
             let taken = match self.random.below(5) {
