@@ -23,17 +23,17 @@ pub(crate) struct Nudges {
     /// Whether the peer has sent something after the first FPDU.
     is_heard: bool,
     /// Whether no more nudges become due.
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl Nudges {
     pub(crate) const fn new() -> Self {
-        Self { due: None, owed: 0, is_armed: false, is_heard: false, is_over: false }
+        Self { due: None, owed: 0, is_armed: false, is_heard: false, has_ended: false }
     }
 
     /// Takes note that TCP has taken an FPDU.
     pub(crate) fn on_fpdu_sent(&mut self, now: Instant) {
-        if self.is_over {
+        if self.has_ended {
             return;
         }
         if self.is_heard {
@@ -47,7 +47,7 @@ impl Nudges {
     /// Takes note that bytes of the peer have arrived. `answers` is whether the peer can have sent
     /// them only after it had received an FPDU.
     pub(crate) fn on_heard(&mut self, answers: bool) {
-        if self.is_over || self.is_heard {
+        if self.has_ended || self.is_heard {
             return;
         }
         if answers || !self.is_armed {
@@ -61,7 +61,7 @@ impl Nudges {
 
     /// Takes note that the stream needs no more nudges, for example because it has ended.
     pub(crate) fn stop(&mut self) {
-        (self.due, self.owed, self.is_over) = (None, 0, true);
+        (self.due, self.owed, self.has_ended) = (None, 0, true);
     }
 
     /// Handles the time.

@@ -1,5 +1,7 @@
 //! One stream of the machine: its socket, its protocol state and its queue pair.
 
+mod connecting;
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -25,6 +27,7 @@ use crate::leaving::Leaving;
 use crate::memory::{MemoryOwner, TurnMemory};
 use crate::ping_pong::PingPong;
 use crate::reading::{BEHIND_BYTES, Read, read_captured, read_once};
+use crate::receive_wait::ReceiveWait;
 use crate::source::QueuePairSource;
 use crate::work::{completion_of_receive, completion_of_send, pull};
 
@@ -92,6 +95,10 @@ pub(crate) struct Entry {
     /// Set once this side ends the stream.
     leaving: Option<Leaving>,
     ping_pong: PingPong,
+    /// Set while a message of the peer waits for a receive. Nothing is read then.
+    receive_wait: Option<ReceiveWait>,
+    /// Whether the socket is watched for bytes.
+    watches_bytes: bool,
 }
 
 /// Watches whether the host of a peer is still there.
@@ -218,6 +225,8 @@ impl Entry {
             silence: None,
             leaving: None,
             ping_pong: PingPong::default(),
+            receive_wait: None,
+            watches_bytes: true,
         }
     }
 
@@ -257,15 +266,19 @@ impl Entry {
         self.peer
     }
 
+    const fn watched(&self) -> Readiness {
+        Readiness { readable: self.watches_bytes, writable: self.watches_room }
+    }
+
     /// Watches the socket, for room as well if there are bytes to write.
     pub(crate) fn watch(&self, descriptors: &Descriptors, key: u64) -> io::Result<()> {
-        let ready = Readiness { readable: true, writable: self.watches_room };
+        let ready = self.watched();
         self.socket.as_ref().map_or(Ok(()), |socket| descriptors.watch(socket.as_fd(), key, ready))
     }
 
     /// Changes the watch of a watched socket.
     pub(crate) fn change_watch(&self, descriptors: &Descriptors, key: u64) -> io::Result<()> {
-        let ready = Readiness { readable: true, writable: self.watches_room };
+        let ready = self.watched();
         self.socket.as_ref().map_or(Ok(()), |socket| descriptors.change(socket.as_fd(), key, ready))
     }
 
@@ -318,7 +331,8 @@ impl Entry {
                 let look_at = self.silence.map_or(Instant::NEVER, |silence| silence.look_at);
                 let leaves_at = self.leaving.map_or(Instant::NEVER, |leaving| leaving.until());
                 let timeout = stream.next_timeout().unwrap_or(Instant::NEVER);
-                timeout.min(look_at).min(leaves_at).min(self.ping_pong.due())
+                let waits = self.receive_wait.map_or(Instant::NEVER, |wait| wait.due());
+                timeout.min(look_at).min(leaves_at).min(self.ping_pong.due()).min(waits)
             }
             Phase::Pausing { until } | Phase::Connecting { until } | Phase::Parting { until } => {
                 *until
@@ -455,7 +469,12 @@ impl Entry {
             }
             Phase::Open(_) => {}
         }
-        if std::mem::take(&mut self.is_readable) && self.read(access, tools, &mut found) {
+        if self.receive_wait.is_some() {
+            self.wait_for_receive(now, access, &mut found);
+        }
+        let reads = self.receive_wait.is_none() && std::mem::take(&mut self.is_readable);
+        if reads && self.read(access, tools, &mut found) {
+            self.wait_for_receive(now, access, &mut found);
             let answered = self.ping_pong.on_bytes();
             self.push_send(tools, answered);
         }
@@ -494,6 +513,31 @@ impl Entry {
             self.part(now, tools, &mut found);
         }
         found
+    }
+
+    /// Looks for a receive if a message of the peer waits for one. Ends the stream if the message has
+    /// waited for too long.
+    fn wait_for_receive(&mut self, now: Instant, access: &MemoryAccess<'_>, found: &mut Found) {
+        let Phase::Open(stream) = &mut self.phase else { return };
+        let Some(source) = self.source.as_ref().filter(|_| stream.waits_for_receive()) else {
+            self.receive_wait = None;
+            return;
+        };
+        // The program rings for receives that it posts from now on.
+        source.set_wants_receives(true);
+        let mut memory = memory_of(self.owner, Some(source), access);
+        stream.handle_receives(&mut memory);
+        if stream.waits_for_receive() {
+            let wait = self.receive_wait.get_or_insert_with(|| ReceiveWait::begin(now));
+            if wait.due() > now || wait.goes_on(now) {
+                return;
+            }
+            stream.give_up_waiting(&mut memory);
+        }
+        source.set_wants_receives(false);
+        self.receive_wait = None;
+        // While the message waited, nothing was read.
+        (self.is_readable, found.worked, found.more) = (true, true, true);
     }
 
     /// Ends a stream that this side ends, as soon as its work is carried out or the peer has taken
@@ -537,100 +581,16 @@ impl Entry {
             return false;
         }
         let Some(socket) = &self.socket else { return true };
-        loop {
+        let mut left = TURN_BYTES;
+        while left > 0 {
             match socket.read(&mut tools.buffer) {
                 Ok(None) => return false,
                 Ok(Some(0)) | Err(_) => return true,
-                Ok(Some(_)) => {}
+                Ok(Some(count)) => left = left.saturating_sub(count),
             }
         }
-    }
-
-    /// Starts to connect.
-    fn connect(&mut self, now: Instant, journal: &Journal, found: &mut Found) {
-        let Some(asking) = &self.asking else { return };
-        found.worked = true;
-        match TcpStream::connect(Some(asking.from), asking.to) {
-            Ok(socket) => {
-                self.socket = Some(socket);
-                self.phase = Phase::Connecting { until: now.after_ns(CONNECT_NS) };
-                (self.watches_room, self.is_writable, found.connects) = (true, true, true);
-            }
-            Err(error) => self.fail_to_connect(now, journal, &error, found),
-        }
-    }
-
-    /// Begins to speak if the socket is connected now.
-    fn speak(&mut self, now: Instant, journal: &Journal, found: &mut Found) {
-        if let Phase::Connecting { until } = self.phase
-            && until <= now
-        {
-            let error = io::Error::from_raw_os_error(Errno::ETIMEDOUT as i32);
-            return self.fail_to_connect(now, journal, &error, found);
-        }
-        if !std::mem::take(&mut self.is_writable) {
-            return;
-        }
-        let (Some(asking), Some(socket)) = (&self.asking, &self.socket) else { return };
-        let ended = match socket.take_error() {
-            Ok(None) => None,
-            Ok(Some(error)) | Err(error) => Some(error),
-        };
-        if let Some(error) = ended {
-            return self.fail_to_connect(now, journal, &error, found);
-        }
-        if socket.peer_address().is_err() {
-            // TCP has not connected yet; the socket is watched for it.
-            return;
-        }
-        let config = Config { mss: segment_bytes(socket), ..asking.config };
-        match Stream::initiate(config, &asking.private_data, now) {
-            Ok(stream) => {
-                self.phase = Phase::Open(Box::new(stream));
-                (self.is_readable, self.is_writable, found.worked) = (true, true, true);
-            }
-            Err(_too_long) => {
-                let error = io::Error::from_raw_os_error(Errno::EINVAL as i32);
-                self.fail_to_connect(now, journal, &error, found);
-            }
-        }
-    }
-
-    /// Ends an attempt to connect with an error, which its caller gets.
-    pub(crate) fn fail_to_connect(
-        &mut self,
-        now: Instant,
-        journal: &Journal,
-        error: &io::Error,
-        found: &mut Found,
-    ) {
-        (found.worked, found.more) = (true, true);
-        if error.kind() == io::ErrorKind::ConnectionRefused && self.tries_again(now, found) {
-            return;
-        }
-        journal.not_connected(self.peer, error);
-        let status = -error.raw_os_error().unwrap_or(Errno::EIO as i32);
-        let over = match error.kind() {
-            io::ErrorKind::ConnectionRefused => Over::Refused { status, private_data: Vec::new() },
-            io::ErrorKind::TimedOut => Over::Unreachable,
-            _ => Over::Failed { status },
-        };
-        if let Some(source) = self.source.take() {
-            source.set_stream(None);
-        }
-        self.notify_of_end(over, found);
-        self.phase = Phase::Parting { until: now };
-    }
-
-    /// Lets an initiator connect again after a pause, because no program has answered. Returns
-    /// false if it has tried often enough.
-    fn tries_again(&mut self, now: Instant, found: &mut Found) -> bool {
-        let asking = self.asking.as_mut().filter(|asking| asking.tries + 1 < TRIES_MAX);
-        let Some(asking) = asking else { return false };
-        asking.tries += 1;
-        self.phase = Phase::Pausing { until: now.after_ns(AGAIN_NS) };
-        (found.paused, self.captured) = (self.socket.take(), None);
-        true
+        // The watch reports what is left, after the other streams have had their turns.
+        false
     }
 
     /// Reads and handles what has arrived. Returns whether bytes have arrived.
@@ -640,7 +600,7 @@ impl Entry {
         };
         let mut memory = memory_of(self.owner, self.source.as_deref(), access);
         let mut left = TURN_BYTES;
-        while left > 0 {
+        while left > 0 && !stream.waits_for_receive() {
             let room = if self.has_read_directly { BEHIND_BYTES } else { BUFFER_BYTES };
             let buffer = tools.buffer.get_mut(..room).unwrap_or_default();
             let read = match &mut tools.capture {
@@ -682,7 +642,7 @@ impl Entry {
         }
         // Let the other streams read before this one goes on.
         (self.is_readable, found.more) = (true, true);
-        true
+        left < TURN_BYTES
     }
 
     /// Passes posted sends to the stream. Returns whether the stream has taken any.
@@ -774,8 +734,9 @@ impl Entry {
     pub(crate) fn wants_other_watch(&mut self) -> bool {
         let is_connecting = matches!(self.phase, Phase::Connecting { .. });
         let wants_room = !self.is_writable || is_connecting;
-        let changes = wants_room != self.watches_room;
-        self.watches_room = wants_room;
+        let wants_bytes = self.receive_wait.is_none();
+        let changes = (wants_room, wants_bytes) != (self.watches_room, self.watches_bytes);
+        (self.watches_room, self.watches_bytes) = (wants_room, wants_bytes);
         changes
     }
 
@@ -959,15 +920,6 @@ const SILENCE_NS: u64 = 30_000_000_000;
 
 /// Shortest time between two looks at the acknowledgements, in nanoseconds.
 const SILENCE_LOOK_NS: u64 = 1_000_000_000;
-
-/// Time in which TCP must connect, in nanoseconds: as long as the peer has for its reply then.
-const CONNECT_NS: u64 = 10_000_000_000;
-
-/// Number of attempts to connect to a port at which no program listens, and the pause between them
-/// in nanoseconds. Some programs connect twice to one port, and their servers reopen the listener
-/// in between.
-const TRIES_MAX: u32 = 5;
-const AGAIN_NS: u64 = 30_000_000;
 
 /// Time for which an ended stream waits until the peer ends its side, too, in nanoseconds.
 const PARTING_NS: u64 = 2_000_000_000;

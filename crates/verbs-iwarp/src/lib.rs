@@ -21,6 +21,7 @@ mod limits;
 mod memory;
 mod ping_pong;
 mod reading;
+mod receive_wait;
 mod settings;
 mod source;
 mod statistics;

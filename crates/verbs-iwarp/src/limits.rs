@@ -1,6 +1,7 @@
 //! Limits of the device.
 
 use iwarp::{Config, RtrKinds};
+use verbs::Strictness;
 
 use crate::settings::Settings;
 
@@ -25,6 +26,8 @@ pub(crate) fn stream_config(settings: &Settings) -> Config {
         ord: READ_DEPTH.into(),
         ird_max: READ_DEPTH.into(),
         peer_to_peer: Some(RtrKinds::ALL),
+        // An adapter ends the stream at once.
+        waits_for_receives: settings.strictness == Strictness::Lenient,
         ..Config::default()
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct QueuePairSource {
     stream: AtomicU64,
     /// Whether the program waits until no send is in flight.
     drains: AtomicBool,
+    /// Whether a message of the peer waits for a receive.
+    wants_receives: AtomicBool,
 }
 
 impl QueuePairSource {
@@ -34,6 +36,7 @@ impl QueuePairSource {
             rung: Arc::clone(rung),
             stream: AtomicU64::new(NO_STREAM),
             drains: AtomicBool::new(false),
+            wants_receives: AtomicBool::new(false),
         })
     }
 
@@ -65,6 +68,17 @@ impl QueuePairSource {
     /// Requests that the queue pair is notified as soon as no send is in flight.
     pub(crate) fn drain(&self) {
         self.drains.store(true, Ordering::Relaxed);
+    }
+
+    /// Sets whether a message of the peer waits for a receive.
+    pub(crate) fn set_wants_receives(&self, wants: bool) {
+        self.wants_receives.store(wants, Ordering::SeqCst);
+    }
+
+    /// Returns whether a message of the peer waits for a receive. If the answer comes too early, the
+    /// machine finds the receive at its next look.
+    pub(crate) fn wants_receives(&self) -> bool {
+        self.wants_receives.load(Ordering::SeqCst)
     }
 
     /// Returns whether the program waits until no send is in flight, and forgets it.

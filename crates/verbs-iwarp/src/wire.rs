@@ -42,8 +42,12 @@ impl Wire for StreamWire {
         let _forked = self.instance.runtime().ring(&self.rung);
     }
 
-    /// Does nothing: a stream takes a receive when a message arrives for it.
-    fn receives(&self) {}
+    /// Does nothing if no message waits: a stream takes a receive when a message arrives for it.
+    fn receives(&self) {
+        if self.source.wants_receives() {
+            self.ring();
+        }
+    }
 
     fn drain(&self) {
         self.source.drain();

@@ -378,6 +378,29 @@ fn a_message_without_a_receive_ends_the_connection() {
 }
 
 #[test]
+fn a_message_waits_until_the_program_posts_a_receive() {
+    let server = Server::new();
+    let (connection, mut peer) = server.connected(plain());
+    let last = RECEIVES as u32 + 1;
+    for msn in 1..=last {
+        let bytes = fpdu(&send(msn, 0, true), b"x", false);
+        peer.write_all(&bytes).expect("it is connected");
+    }
+    let mut completions = [verbs::WorkCompletion::default(); 8];
+    let mut done = 0;
+    while done < RECEIVES as usize {
+        done += connection.queue.poll(&mut completions).expect("no overrun");
+    }
+    let receive = ReceiveRequest { id: 77, pieces: &[] };
+    connection.queue_pair.post_receive(&[receive]).map_err(|(_, error)| error).expect("room");
+    // The message is too long for this receive, which shows that the receive was used.
+    assert_eq!(terminates(&mut peer), [Cause::UntaggedTooLong.error_code()]);
+    let count = connection.queue.poll(&mut completions).expect("no overrun");
+    let found: Vec<_> = completions[..count].iter().map(|one| (one.id, one.status)).collect();
+    assert_eq!(found, [(77, CompletionStatus::LocalLength)]);
+}
+
+#[test]
 fn a_message_that_is_too_long_ends_its_receive_with_the_reason() {
     let server = Server::new();
     let (connection, mut peer) = server.connected(plain());

@@ -122,6 +122,7 @@ fn a_message_waits_for_its_receive_with_all_that_follows_it() {
     }
 }
 
+//= RFC 5041 section 7.1: a message without a buffer ends the stream
 #[test]
 fn a_message_that_has_waited_for_too_long_is_terminated() {
     for is_cut in [false, true] {

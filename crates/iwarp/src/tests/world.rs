@@ -137,7 +137,7 @@ pub(super) struct World {
     chances: Chances,
     /// Whether the run has broken something, so that streams may end.
     is_broken: bool,
-    /// Whether the random steps are over. All receives are in time then.
+    /// Whether the random steps have ended. All receives are in time then.
     is_settling: bool,
     /// Bytes of the initiator that the sleeping responder has not seen.
     asleep: Option<VecDeque<u8>>,
@@ -342,7 +342,9 @@ impl World {
             }
             end.stream.handle_written(self.now, taken, &self.out);
             bytes.truncate(taken);
-            if index == 0 && is_fpdu && !self.is_awake {
+            // A responder that has spoken sleeps through nothing that comes later.
+            let has_spoken = peer.stream.counters().fpdus_sent > 0;
+            if index == 0 && is_fpdu && !self.is_awake && !(has_spoken && self.asleep.is_none()) {
                 let asleep = self.asleep.get_or_insert_default();
                 if asleep.is_empty() {
                     asleep.extend(bytes);
@@ -594,7 +596,10 @@ impl World {
                 if (op.bytes, op.solicited, op.invalidate) != (bytes, solicited, invalidated) {
                     return Err(format!("receive {id} differs from {op:?}"));
                 }
-                if bytes > 0 && !end.memory.is_placed(&prefix(&op.sink, bytes)) {
+                // A region that has ended has lost its bytes.
+                let has_sink = end.memory.region(LOCAL_SINK).is_some();
+                let sink = prefix(&op.sink, bytes);
+                if bytes > 0 && has_sink && !end.memory.is_placed(&sink) {
                     return Err(format!("receive {id} completed without its bytes"));
                 }
                 let earlier = peer.ops.iter().take(number);
