@@ -552,7 +552,7 @@ fn captures_are_decoded_without_errors() {
         let meeting = Meeting { programs: ["rping"; 2], server, client, ends: Ends::ByItself };
         let opcodes = is_captured("rping", &meeting, port, crc);
         // Write, Read Request, Read Response and Send.
-        for opcode in ["0x0", "0x1", "0x2", "0x3"] {
+        for opcode in ["0x00", "0x01", "0x02", "0x03"] {
             assert!(opcodes.contains(opcode), "{opcode}: {opcodes}");
         }
         let (server, client) = ("-F -R -p PORT -n 20", "-F -R -p PORT -n 20 ADDRESS");
@@ -560,7 +560,7 @@ fn captures_are_decoded_without_errors() {
         let meeting = Meeting { programs, server, client, ends: Ends::ByItself };
         let opcodes = is_captured("write", &meeting, port + 1, crc);
         // Each end has at least twenty writes.
-        assert!(opcodes.matches("0x0").count() >= 40, "{opcodes}");
+        assert!(opcodes.matches("0x00").count() >= 40, "{opcodes}");
     }
 }
 
