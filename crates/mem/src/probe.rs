@@ -1,9 +1,11 @@
-//! Checks whether memory can be accessed. The checks ask the kernel, so they cannot raise a signal.
+//! Checks whether memory can be accessed. The checks ask the kernel, or access the memory by
+//! instructions whose faults are caught.
 
 use core::sync::atomic::AtomicU32;
 
 use crate::copy;
 use crate::error::{AccessError, RegisterError};
+use crate::fault::{self, FaultGuard};
 
 /// Checks that every page of the range is readable, and if `write` is set, also writable. Loads all
 /// pages, so that the first placement does not cause page faults.
@@ -40,8 +42,8 @@ pub(crate) fn check_range(start: u64, len: u64, write: bool) -> Result<(), Regis
 /// Checks that the range is mapped, and that its first and last page are readable, and if `write`
 /// is set, also writable. Loads no other pages.
 ///
-/// Costs one system call for a range within one page that may be written, two within two pages, and
-/// three for any other range.
+/// Costs one system call for a range of more than two pages, and none for a shorter range. If faults
+/// are not caught, costs one more for each of the two pages.
 pub(crate) fn check_ends(start: u64, len: u64, write: bool) -> Result<(), RegisterError> {
     if len == 0 || cfg!(miri) {
         return Ok(());
@@ -114,8 +116,31 @@ pub(crate) fn check_fault_safe_copies() -> Result<(), RegisterError> {
     }
 }
 
+/// Returns whether the byte at `address` can be read.
 fn is_readable(address: u64) -> bool {
+    let Some(guard) = FaultGuard::acquire() else { return is_readable_by_kernel(address) };
+    let mut byte = 0;
+    // SAFETY: the target has one byte, and the source may be any address.
+    unsafe {
+        guard.copy(&raw mut byte, core::ptr::with_exposed_provenance(address as usize), 1) == 1
+    }
+}
+
+fn is_readable_by_kernel(address: u64) -> bool {
     copy::read_fault_safe(address, &mut [0]).is_ok()
+}
+
+/// Returns whether the word at `address` can be written. `address` must be a multiple of 8. Loads
+/// the page of the word. Adds zero to the word atomically.
+pub(crate) fn is_writable(address: u64) -> bool {
+    if FaultGuard::acquire().is_none() {
+        return is_writable_by_kernel(address);
+    }
+    // SAFETY: faults are caught, so the memory may be missing. Adding zero atomically changes
+    // nothing, also for threads that write to the word at the same time.
+    unsafe {
+        fault::fetch_add(core::ptr::with_exposed_provenance_mut(address as usize), 0).is_some()
+    }
 }
 
 /// Returns whether the word at `address` can be written. `address` must be a multiple of 4. Loads
@@ -125,7 +150,7 @@ fn is_readable(address: u64) -> bool {
 /// the word cannot be written, the call returns an error. No other system call writes to memory
 /// without the danger of changing a byte. If a thread waits on this word as a futex, the call may
 /// wake the thread. This does no harm, because every futex waiter must expect spurious wake-ups.
-pub(crate) fn is_writable(address: u64) -> bool {
+fn is_writable_by_kernel(address: u64) -> bool {
     /// A futex on which no thread waits.
     static NONE: AtomicU32 = AtomicU32::new(0);
     let or_zero = libc::FUTEX_OP(libc::FUTEX_OP_OR, 0, libc::FUTEX_OP_CMP_EQ, 0x5a5);
@@ -161,7 +186,12 @@ mod tests {
         let mapping = Mapping::new(4);
         mapping.fill(0x5c);
         assert_eq!(check_range(mapping.address() + 5, 3 * 4096, true), Ok(()));
-        assert!(is_writable(mapping.address()));
+        for is_writable in [is_writable, is_writable_by_kernel] {
+            assert!(is_writable(mapping.address()));
+        }
+        for is_readable in [is_readable, is_readable_by_kernel] {
+            assert!(is_readable(mapping.address()) && !is_readable(0));
+        }
         assert!(mapping.bytes().iter().all(|&byte| byte == 0x5c));
     }
 
@@ -197,7 +227,8 @@ mod tests {
             check_range(start, len, true),
             Err(RegisterError::Unwritable { start, len, address })
         );
-        assert!(!is_writable(address));
+        assert!(!is_writable(address) && !is_writable_by_kernel(address));
+        assert!(is_readable(address) && is_readable_by_kernel(address));
     }
 
     #[test]
