@@ -130,7 +130,18 @@ impl Default for Config {
     }
 }
 
-/// What both ends have agreed on.
+/// What the reserved bits of the set-up say about the software of the peer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PeerKind {
+    /// This project.
+    Ethernot,
+    /// Linux siw.
+    Siw,
+    /// Anything else, or a siw that sends FPDUs of one segment and has initiated the stream.
+    Unknown,
+}
+
+/// What both ends have agreed on, and what the set-up says about the peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Terms {
     /// The revision of MPA.
@@ -149,4 +160,6 @@ pub struct Terms {
     pub long_fpdus: bool,
     /// Whether the responder reports the stream as established once the first FPDU has arrived.
     pub peer_to_peer: bool,
+    /// The software of the peer.
+    pub peer: PeerKind,
 }

@@ -7,13 +7,14 @@ use wire_iwarp::{
     SetupKind,
 };
 
-use crate::config::{Config, Rtr, RtrKinds, Terms};
+use crate::config::{Config, PeerKind, Rtr, RtrKinds, Terms};
 use crate::event::SetupFault;
 
 /// Returns the request of an initiator.
 ///
 /// The reserved bit `gso` is set, because Linux siw and this project echo it, and an echo shows that
-/// the peer takes FPDUs that are longer than a TCP segment.
+/// the peer takes FPDUs that are longer than a TCP segment. [`SetupFlags::ETHERNOT_REQUEST`] shows a
+/// responder of this project that the initiator is one, too.
 pub(crate) fn request<'a>(config: &Config, private_data: &'a [u8]) -> SetupFrame<'a> {
     let is_enhanced = config.revision == Revision::Two;
     let kinds = config.peer_to_peer.filter(|_| is_enhanced);
@@ -34,6 +35,7 @@ pub(crate) fn request<'a>(config: &Config, private_data: &'a [u8]) -> SetupFrame
             crc: config.crc,
             enhanced: is_enhanced,
             gso: true,
+            reserved: SetupFlags::ETHERNOT_REQUEST,
             ..SetupFlags::default()
         },
         enhanced: is_enhanced.then_some(enhanced),
@@ -62,6 +64,18 @@ impl Asked {
     /// Returns the number of reads that the initiator wants to have outstanding.
     pub(crate) fn ord(&self) -> Option<u16> {
         self.enhanced.and_then(|words| negotiated(words.ord))
+    }
+
+    /// Returns what the request says about the initiator. An initiator of siw sets `gso` if it sends
+    /// long FPDUs, and no other reserved bit.
+    const fn peer(&self) -> PeerKind {
+        if self.flags.reserved & SetupFlags::ETHERNOT_REQUEST != 0 {
+            PeerKind::Ethernot
+        } else if self.flags.gso {
+            PeerKind::Siw
+        } else {
+            PeerKind::Unknown
+        }
     }
 }
 
@@ -103,6 +117,7 @@ pub(crate) fn accept<'a>(
         ord,
         long_fpdus: config.long_fpdus || asked.flags.gso,
         peer_to_peer: picked.is_some(),
+        peer: asked.peer(),
     };
     let frame = SetupFrame {
         kind: SetupKind::Reply,
@@ -126,7 +141,8 @@ pub(crate) fn reject<'a>(config: &Config, asked: &Asked, private_data: &'a [u8])
 }
 
 //= RFC 5044 section 7.1: a reply sets its own bits, and reserved bits to 0
-/// Returns the flags of a reply. The bit `gso` is the only one that is echoed.
+/// Returns the flags of a reply. The bit `gso` is the only one that is echoed. Of the reserved bits,
+/// a reply to an initiator of this project sets the one that shows that the responder is one, too.
 fn reply_flags(config: &Config, asked: &Asked, crc: bool, reject: bool) -> SetupFlags {
     SetupFlags {
         markers: config.markers,
@@ -134,7 +150,10 @@ fn reply_flags(config: &Config, asked: &Asked, crc: bool, reject: bool) -> Setup
         reject,
         enhanced: asked.enhanced.is_some(),
         gso: asked.flags.gso,
-        reserved: 0,
+        reserved: match asked.peer() {
+            PeerKind::Ethernot => SetupFlags::ETHERNOT_REPLY,
+            PeerKind::Siw | PeerKind::Unknown => 0,
+        },
     }
 }
 
@@ -146,6 +165,17 @@ pub(crate) struct Agreed {
     pub(crate) rtr: Option<Rtr>,
     /// What a Terminate is to say, if the reply cannot be accepted after all.
     pub(crate) fault: Option<Cause>,
+}
+
+/// Returns what the flags of a reply to [`request`] say about the responder.
+const fn responder(flags: SetupFlags) -> PeerKind {
+    if flags.reserved & SetupFlags::ETHERNOT_REPLY != 0 {
+        PeerKind::Ethernot
+    } else if flags.reserved & SetupFlags::ETHERNOT_REQUEST != 0 {
+        PeerKind::Siw
+    } else {
+        PeerKind::Unknown
+    }
 }
 
 //= RFC 5044 section 7.1: both ends use CRCs if either asks for them
@@ -167,6 +197,7 @@ pub(crate) fn agree(config: &Config, reply: &SetupFrame<'_>) -> Result<Agreed, S
         ord: config.ord,
         long_fpdus: config.long_fpdus || reply.flags.gso,
         peer_to_peer: false,
+        peer: responder(reply.flags),
     };
     let Some(words) = reply.enhanced else {
         return Ok(Agreed { terms, rtr: None, fault: None });

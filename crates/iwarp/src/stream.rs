@@ -6,7 +6,7 @@ use delivery::Instant;
 use wire_iwarp::Revision;
 
 use crate::blamed::BlamedSegment;
-use crate::config::{Config, Rtr, Terms};
+use crate::config::{Config, PeerKind, Rtr, Terms};
 use crate::cursor::Cursor;
 use crate::event::{EndCause, Event};
 use crate::framing::Input;
@@ -133,6 +133,7 @@ impl Stream {
                 ord: 0,
                 long_fpdus: false,
                 peer_to_peer: false,
+                peer: PeerKind::Unknown,
             },
             setup_frame: Vec::new(),
             setup_written: 0,

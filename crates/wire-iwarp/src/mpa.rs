@@ -111,6 +111,14 @@ impl SetupFlags {
     /// Mask of the reserved bits.
     pub const RESERVED: u16 = 0x0700;
 
+    /// The reserved bit that an initiator of this project sets in its request.
+    pub const ETHERNOT_REQUEST: u16 = 0x0200;
+
+    /// The reserved bit that a responder of this project sets in its reply to a request with
+    /// [`SetupFlags::ETHERNOT_REQUEST`]. It is another bit, because Linux siw echoes the reserved
+    /// bits of a request.
+    pub const ETHERNOT_REPLY: u16 = 0x0400;
+
     const MARKERS: u16 = 0x8000;
     const CRC: u16 = 0x4000;
     const REJECT: u16 = 0x2000;

@@ -2,11 +2,12 @@
 
 use delivery::Instant;
 use wire_iwarp::{
-    Cause, EnhancedSetup, Opcode, Revision, Segment, SetupError, SetupFlags, SetupKind, Stag,
+    Cause, EnhancedSetup, Opcode, Parsed, Revision, Segment, SetupError, SetupFlags, SetupKind,
+    Stag, decode_setup,
 };
 
 use super::scripted::{NOW, Subject, depths, enhanced, fpdu, reply, request, send, setup_frame};
-use crate::config::{Config, RtrKinds};
+use crate::config::{Config, PeerKind, RtrKinds};
 use crate::event::{EndCause, Event, SetupFault};
 use crate::stream::Stream;
 use crate::work::{Payload, PostError, Work, WorkKind};
@@ -74,7 +75,7 @@ fn crcs_are_on_if_either_end_asks() {
 //= RFC 5044 section 7.1: a reply sets its own bits, and reserved bits to 0
 #[test]
 fn a_reply_does_not_echo_other_bits_than_that_of_long_fpdus() {
-    let odd = SetupFlags { reject: true, gso: true, reserved: 0x0700, ..enhanced() };
+    let odd = SetupFlags { reject: true, gso: true, reserved: 0x0500, ..enhanced() };
     let mut subject = Subject::new(Stream::respond(Config::default(), NOW));
     subject.give(&request(odd, Some(depths(1, 1))));
     subject.stream.accept(&[], 1, 1).expect("a request waits");
@@ -82,6 +83,54 @@ fn a_reply_does_not_echo_other_bits_than_that_of_long_fpdus() {
     let flags = reply(&bytes).flags;
     assert!(!flags.reject && flags.gso && flags.reserved == 0);
     assert!(subject.stream.terms().long_fpdus);
+}
+
+#[test]
+fn a_responder_knows_its_own_kind_and_answers_only_it_with_its_bit() {
+    let own = SetupFlags::ETHERNOT_REQUEST;
+    for (gso, reserved, peer, bits) in [
+        (false, 0, PeerKind::Unknown, 0),
+        (true, 0, PeerKind::Siw, 0),
+        (true, SetupFlags::ETHERNOT_REPLY, PeerKind::Siw, 0),
+        (true, own, PeerKind::Ethernot, SetupFlags::ETHERNOT_REPLY),
+        (false, own, PeerKind::Ethernot, SetupFlags::ETHERNOT_REPLY),
+    ] {
+        let flags = SetupFlags { gso, reserved, ..enhanced() };
+        for accepts in [true, false] {
+            let mut subject = Subject::new(Stream::respond(Config::default(), NOW));
+            subject.give(&request(flags, Some(depths(1, 1))));
+            if accepts {
+                subject.stream.accept(&[], 1, 1).expect("a request waits");
+                assert_eq!(subject.stream.terms().peer, peer, "{flags:?}");
+            } else {
+                subject.stream.reject(&[]).expect("a request waits");
+            }
+            assert_eq!(reply(&subject.written()).flags.reserved, bits, "{flags:?}");
+        }
+    }
+}
+
+/// siw echoes the reserved bits of the request.
+#[test]
+fn an_initiator_tells_its_own_kind_from_an_echo() {
+    let mut asking = Subject::new(
+        Stream::initiate(Config::default(), &[], NOW).expect("no private data is too long"),
+    );
+    let bytes = asking.written();
+    let sent = match decode_setup(SetupKind::Request, &bytes) {
+        Ok(Parsed::Complete { frame, .. }) => frame.flags,
+        other => panic!("{other:?}"),
+    };
+    assert!(sent.gso);
+    for (reserved, peer) in [
+        (0, PeerKind::Unknown),
+        (sent.reserved, PeerKind::Siw),
+        (SetupFlags::ETHERNOT_REPLY, PeerKind::Ethernot),
+    ] {
+        let flags = SetupFlags { gso: true, reserved, ..enhanced() };
+        let subject = Subject::initiator(Config::default(), flags, Some(depths(1, 1)));
+        assert_eq!(subject.stream.terms().peer, peer, "{flags:?}");
+    }
 }
 
 //= RFC 6581 section 9: an initiator that cannot answer the ORD of the responder terminates
