@@ -25,6 +25,7 @@ use crate::half_open::HalfOpen;
 use crate::journal::Journal;
 use crate::leaving::Leaving;
 use crate::memory::{MemoryOwner, TurnMemory};
+use crate::parting::Parting;
 use crate::ping_pong::PingPong;
 use crate::reading::{BEHIND_BYTES, Read, read_captured, read_once};
 use crate::receive_wait::ReceiveWait;
@@ -92,6 +93,8 @@ pub(crate) struct Entry {
     /// Watches whether the peer's host acknowledges what was written. `None` if nothing was written
     /// since the last acknowledgement that was seen.
     silence: Option<SilenceWatch>,
+    /// When the last bytes of the peer arrived.
+    heard_at: Instant,
     /// Set once this side ends the stream.
     leaving: Option<Leaving>,
     ping_pong: PingPong,
@@ -131,10 +134,8 @@ enum Phase {
     Connecting { until: Instant },
     /// TCP is connected.
     Open(Box<Stream>),
-    /// The stream has ended. What the peer still sends is read and forgotten until it ends its side
-    /// or the time has come. If the socket were closed with unread bytes, the kernel would reset
-    /// the connection, and the peer could lose what was sent last.
-    Parting { until: Instant },
+    /// The stream has ended.
+    Parting(Parting),
 }
 
 /// What a turn of a stream found.
@@ -223,6 +224,7 @@ impl Entry {
             asking: None,
             parted: Counters::default(),
             silence: None,
+            heard_at: Instant(0),
             leaving: None,
             ping_pong: PingPong::default(),
             receive_wait: None,
@@ -293,7 +295,7 @@ impl Entry {
     pub(crate) fn counters(&self) -> Counters {
         match &self.phase {
             Phase::Open(stream) => stream.counters(),
-            Phase::Parting { .. } => self.parted,
+            Phase::Parting(_) => self.parted,
             Phase::Pausing { .. } | Phase::Connecting { .. } => Counters::default(),
         }
     }
@@ -334,9 +336,8 @@ impl Entry {
                 let waits = self.receive_wait.map_or(Instant::NEVER, |wait| wait.due());
                 timeout.min(look_at).min(leaves_at).min(self.ping_pong.due()).min(waits)
             }
-            Phase::Pausing { until } | Phase::Connecting { until } | Phase::Parting { until } => {
-                *until
-            }
+            Phase::Pausing { until } | Phase::Connecting { until } => *until,
+            Phase::Parting(parting) => parting.due(),
         }
     }
 
@@ -398,7 +399,7 @@ impl Entry {
         match &self.phase {
             Phase::Open(stream) => !stream.carries_messages() && !stream.has_ended(),
             Phase::Pausing { .. } | Phase::Connecting { .. } => true,
-            Phase::Parting { .. } => false,
+            Phase::Parting(_) => false,
         }
     }
 
@@ -416,7 +417,7 @@ impl Entry {
     /// Returns whether the peer is still to be notified of the end of the stream, or has not ended
     /// its side yet.
     pub(crate) const fn is_closing(&self) -> bool {
-        self.leaving.is_some() || matches!(self.phase, Phase::Parting { .. })
+        self.leaving.is_some() || matches!(self.phase, Phase::Parting(_))
     }
 
     /// Ends the stream, and flushes its work.
@@ -433,9 +434,9 @@ impl Entry {
                 stream.close(&mut memory);
             }
             Phase::Pausing { .. } | Phase::Connecting { .. } => {
-                self.phase = Phase::Parting { until: now };
+                self.phase = Phase::Parting(Parting::unconnected(now));
             }
-            Phase::Parting { .. } => {}
+            Phase::Parting(_) => {}
         }
         self.handle_events(now, tools, found);
         self.push_waiting(tools);
@@ -463,8 +464,9 @@ impl Entry {
         }
         match self.phase {
             Phase::Pausing { .. } | Phase::Connecting { .. } => return found,
-            Phase::Parting { until } => {
-                found.has_ended = until <= now || self.has_parted(tools);
+            Phase::Parting(parting) => {
+                found.has_ended = parting.is_over(now) || self.has_parted(tools);
+                self.end_sending(now, found.has_ended, tools);
                 return found;
             }
             Phase::Open(_) => {}
@@ -474,6 +476,7 @@ impl Entry {
         }
         let reads = self.receive_wait.is_none() && std::mem::take(&mut self.is_readable);
         if reads && self.read(access, tools, &mut found) {
+            self.heard_at = now;
             self.wait_for_receive(now, access, &mut found);
             let answered = self.ping_pong.on_bytes();
             self.push_send(tools, answered);
@@ -562,17 +565,27 @@ impl Entry {
         }
     }
 
-    /// Ends this side of the connection after the last byte of the stream.
+    /// Begins the end of the connection after the last byte of the stream.
     fn part(&mut self, now: Instant, tools: &mut Tools, found: &mut Found) {
-        self.parted = self.counters();
+        let Phase::Open(stream) = &self.phase else { return };
+        self.parted = stream.counters();
+        self.phase = Phase::Parting(Parting::new(stream.terms().peer, self.heard_at, now));
+        self.end_sending(now, false, tools);
+        self.half_open = None;
+        (self.is_readable, self.is_writable, found.more) = (true, true, true);
+    }
+
+    /// Ends this side of the connection if it is time, or if the connection is over.
+    fn end_sending(&mut self, now: Instant, is_over: bool, tools: &mut Tools) {
+        let Phase::Parting(parting) = &mut self.phase else { return };
+        if !parting.takes_end(now, is_over) {
+            return;
+        }
         if let Some(capture) = &mut tools.capture {
             capture.ended(&mut self.captured, Direction::Outbound);
         }
         // This fails if the connection has ended already; the next reading then finds the end.
         let _ended = self.socket.as_ref().map(TcpStream::end_sending);
-        self.phase = Phase::Parting { until: now.after_ns(PARTING_NS) };
-        self.half_open = None;
-        (self.is_readable, self.is_writable, found.more) = (true, true, true);
     }
 
     /// Reads and forgets what the peer still sends. Returns whether its side has ended, too.
@@ -920,6 +933,3 @@ const SILENCE_NS: u64 = 30_000_000_000;
 
 /// Shortest time between two looks at the acknowledgements, in nanoseconds.
 const SILENCE_LOOK_NS: u64 = 1_000_000_000;
-
-/// Time for which an ended stream waits until the peer ends its side, too, in nanoseconds.
-const PARTING_NS: u64 = 2_000_000_000;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use iwarp::{BlamedSegment, EndCause, Terms};
+use iwarp::{BlamedSegment, EndCause, PeerKind, Terms};
 use verbs::{Error, Log, LogLevel};
 
 use crate::settings::Settings;
@@ -74,7 +74,11 @@ impl fmt::Display for Agreed<'_> {
                 write!(f, ", {what}")?;
             }
         }
-        Ok(())
+        match self.0.peer {
+            PeerKind::Ethernot => f.write_str(", the peer is Ethernot"),
+            PeerKind::Siw => f.write_str(", the peer is siw"),
+            PeerKind::Unknown => Ok(()),
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod journal;
 mod leaving;
 mod limits;
 mod memory;
+mod parting;
 mod ping_pong;
 mod reading;
 mod receive_wait;

@@ -10,6 +10,7 @@ use rdma_cm::Over;
 
 use super::{Entry, Found, Phase, segment_bytes};
 use crate::journal::Journal;
+use crate::parting::Parting;
 
 impl Entry {
     /// Starts to connect.
@@ -85,7 +86,7 @@ impl Entry {
             source.set_stream(None);
         }
         self.notify_of_end(over, found);
-        self.phase = Phase::Parting { until: now };
+        self.phase = Phase::Parting(Parting::unconnected(now));
     }
 
     /// Lets an initiator connect again after a pause, because no program has answered. Returns
