@@ -113,6 +113,27 @@ static uint64_t ask(struct rdma_event_channel *channel, struct sockaddr_in to, i
 	return wait;
 }
 
+static int order_of_waits(const void *one, const void *other)
+{
+	uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+	return (a > b) - (a < b);
+}
+
+/* Prints how the waits are distributed. Sorts them. */
+static void report(uint64_t *waits, int count)
+{
+	static const double parts[] = {0.5, 0.9, 0.95, 0.99, 0.995, 0.999};
+	qsort(waits, (size_t)count, sizeof *waits, order_of_waits);
+	double sum = 0;
+	for (int at = 0; at < count; at++)
+		sum += (double)waits[at];
+	printf("%d connections, mean wait %.3f ms\n", count, sum / count / 1e6);
+	for (size_t at = 0; at < sizeof parts / sizeof *parts; at++)
+		printf("%g %% of the waits are below %.3f ms\n", 100 * parts[at],
+		       (double)waits[(int)(parts[at] * count)] / 1e6);
+	printf("figure: longest wait for the answer of siw: %.3f\n", (double)waits[count - 1] / 1e6);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 5);
@@ -123,14 +144,13 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	struct rdma_event_channel *channel = make_channel();
-	uint64_t longest = 0, sum = 0;
-	for (int number = 0; number < count; number++) {
-		uint64_t wait = ask(channel, where, number);
-		longest = wait > longest ? wait : longest;
-		sum += wait;
-	}
+	CHECK(count > 0);
+	uint64_t *waits = calloc((size_t)count, sizeof *waits);
+	CHECK(waits);
+	for (int number = 0; number < count; number++)
+		waits[number] = ask(channel, where, number);
 	rdma_destroy_event_channel(channel);
-	printf("%d connections, mean wait %.3f ms\n", count, (double)sum / count / 1e6);
-	printf("figure: longest wait for the answer of siw: %.3f\n", (double)longest / 1e6);
+	report(waits, count);
+	free(waits);
 	return 0;
 }
