@@ -465,7 +465,7 @@ impl Entry {
         match self.phase {
             Phase::Pausing { .. } | Phase::Connecting { .. } => return found,
             Phase::Parting(parting) => {
-                found.has_ended = parting.is_over(now) || self.has_parted(tools);
+                found.has_ended = parting.has_ended(now) || self.has_parted(tools);
                 self.end_sending(now, found.has_ended, tools);
                 return found;
             }
@@ -575,10 +575,10 @@ impl Entry {
         (self.is_readable, self.is_writable, found.more) = (true, true, true);
     }
 
-    /// Ends this side of the connection if it is time, or if the connection is over.
-    fn end_sending(&mut self, now: Instant, is_over: bool, tools: &mut Tools) {
+    /// Ends this side of the connection if it is time, or if the connection has ended.
+    fn end_sending(&mut self, now: Instant, has_ended: bool, tools: &mut Tools) {
         let Phase::Parting(parting) = &mut self.phase else { return };
-        if !parting.takes_end(now, is_over) {
+        if !parting.takes_end(now, has_ended) {
             return;
         }
         if let Some(capture) = &mut tools.capture {

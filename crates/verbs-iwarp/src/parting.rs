@@ -42,12 +42,12 @@ impl Parting {
 
     /// Returns whether this side is to end now, because it is time, or because the peer has ended
     /// its side. Returns true once.
-    pub(crate) fn takes_end(&mut self, now: Instant, is_over: bool) -> bool {
-        self.end_at.take_if(|at| *at <= now || is_over).is_some()
+    pub(crate) fn takes_end(&mut self, now: Instant, has_ended: bool) -> bool {
+        self.end_at.take_if(|at| *at <= now || has_ended).is_some()
     }
 
     /// Returns whether the socket is to be closed although the peer has not ended its side.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
+    pub(crate) fn has_ended(&self, now: Instant) -> bool {
         self.until <= now
     }
 }
@@ -104,13 +104,13 @@ mod tests {
         let until = HEARD.after_ns(2_000_000_000);
         assert!(parting.takes_end(parting.due(), false));
         assert_eq!(parting.due(), until);
-        assert!(!parting.is_over(Instant(until.0 - 1)) && parting.is_over(until));
+        assert!(!parting.has_ended(Instant(until.0 - 1)) && parting.has_ended(until));
     }
 
     #[test]
-    fn a_connection_that_was_never_there_is_over_at_once() {
+    fn a_connection_that_was_never_there_ends_at_once() {
         let mut parting = Parting::unconnected(HEARD);
-        assert!(parting.is_over(HEARD) && !parting.takes_end(HEARD, true));
+        assert!(parting.has_ended(HEARD) && !parting.takes_end(HEARD, true));
         assert_eq!(parting.due(), HEARD);
     }
 }

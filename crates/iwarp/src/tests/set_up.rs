@@ -112,7 +112,7 @@ fn a_responder_knows_its_own_kind_and_answers_only_it_with_its_bit() {
 
 /// siw echoes the reserved bits of the request.
 #[test]
-fn an_initiator_tells_its_own_kind_from_an_echo() {
+fn an_initiator_distinguishes_its_own_kind_from_an_echo() {
     let mut asking = Subject::new(
         Stream::initiate(Config::default(), &[], NOW).expect("no private data is too long"),
     );
