@@ -30,6 +30,7 @@ local KINDS = {
   [9] = "Probe",
   [10] = "Datagram",
   [11] = "SendInvalidate",
+  [12] = "Patch",
 }
 
 local FLAGS = {
@@ -46,6 +47,7 @@ local FLAGS = {
 local ATOMIC_OPCODES = {
   [1] = "fetch-and-add",
   [2] = "compare-and-swap",
+  [3] = "swap",
 }
 
 local STEPS = {
@@ -166,7 +168,7 @@ local LAYOUTS = {
       proto = ProtoField.uint32("ethernot.length", "Length", base.DEC, nil, nil, "Bytes to read (bytes)")},
   }},
   opcode = {bytes = 20, fields = {
-    {name = "opcode", offset = 16, size = 4, read = "little", min = 1, max = 2,
+    {name = "opcode", offset = 16, size = 4, read = "little", min = 1, max = 3,
       proto = ProtoField.uint32("ethernot.opcode", "Opcode", base.DEC, ATOMIC_OPCODES, nil, "Atomic operation to perform")},
   }},
   message = {bytes = 24, fields = {
@@ -191,11 +193,17 @@ local LAYOUTS = {
     {name = "operand", offset = 32, size = 8, read = "little",
       proto = ProtoField.uint64("ethernot.operand", "Operand", base.HEX, nil, nil, "Addend, or the value to store")},
     {name = "compare", offset = 40, size = 8, read = "little",
-      proto = ProtoField.uint64("ethernot.compare", "Compare", base.HEX, nil, nil, "Value to compare with, 0 for fetch-and-add")},
+      proto = ProtoField.uint64("ethernot.compare", "Compare", base.HEX, nil, nil, "Value to compare with, 0 for other operations")},
   }},
   value = {bytes = 28, fields = {
     {name = "value", offset = 20, size = 8, read = "little",
       proto = ProtoField.uint64("ethernot.value", "Value", base.HEX, nil, nil, "What the memory held before")},
+  }},
+  patch_record = {bytes = 8, fields = {
+    {name = "block", offset = 0, size = 2, read = "little",
+      proto = ProtoField.uint16("ethernot.record.block", "Block", base.DEC, nil, nil, "Block of 32 words, from the start of the area")},
+    {name = "bitmap", offset = 4, size = 4, read = "little",
+      proto = ProtoField.uint32("ethernot.record.bitmap", "Bitmap", base.HEX, nil, nil, "Bit i: word i of the block follows")},
   }},
   ack_section = {bytes = 12, fields = {
     {name = "blocks", offset = 0, size = 1, read = "little", min = 0, max = 16,
@@ -281,6 +289,7 @@ local LAYOUTS = {
       ProtoField.bool("ethernot.parameters.features.psk", "psk", 64, nil, 0x1),
       ProtoField.bool("ethernot.parameters.features.whole_address_space", "whole_address_space", 64, nil, 0x2),
       ProtoField.bool("ethernot.parameters.features.queue_pair", "queue_pair", 64, nil, 0x4),
+      ProtoField.bool("ethernot.parameters.features.patch", "patch", 64, nil, 0x8),
     }},
     {name = "epoch", offset = 16, size = 2, read = "little",
       proto = ProtoField.uint16("ethernot.parameters.epoch", "Epoch", base.HEX, nil, nil, "What the peer puts into every frame to the sender")},
@@ -373,6 +382,7 @@ local KIND_LAYOUTS = {
   [8] = {headers = {"operation", "value"}, required = 1, forbidden = 16, with_last = 0, immediate = "immediate", rest = "nothing"},
   [9] = {headers = {}, required = 0, forbidden = 80, with_last = 0, immediate = "immediate", rest = "padding"},
   [11] = {headers = {"operation", "offset", "message"}, required = 0, forbidden = 0, with_last = 16, immediate = "invalidated", rest = "payload"},
+  [12] = {headers = {"operation", "offset", "tagged"}, required = 0, forbidden = 8, with_last = 0, immediate = "immediate", rest = "records"},
 }
 
 local STEP_LAYOUTS = {
@@ -599,10 +609,40 @@ local function add_control_messages(tree, tvb, at, info)
   end
 end
 
+-- Adds the records of a Patch (protocol.md 3.6), and checks them.
+local function add_records(tree, tvb, at, address)
+  local length = tvb:reported_len()
+  local before
+  if address:tonumber() % 4 ~= 0 then fail(malformed, "area of a Patch not aligned to 4 bytes") end
+  while at < length do
+    local record = {}
+    need(tvb, at, LAYOUTS.patch_record.bytes, "record of a Patch")
+    local branch = tree:add(ethernot, tvb(at), "Record")
+    local start = at
+    at = add_layout(branch, tvb, "patch_record", at, record)
+    if before and record.block <= before then
+      fail(malformed, "block %d of a Patch does not ascend", record.block)
+    end
+    before = record.block
+    local count, rest, last = 0, record.bitmap, -1
+    for bit = 0, 31 do
+      if rest % 2 == 1 then count, last = count + 1, bit end
+      rest = math.floor(rest / 2)
+    end
+    need(tvb, at, 4 * count, "words of a Patch")
+    if count > 0 then branch:add(payload_field, tvb(at, 4 * count)) end
+    at = at + 4 * count
+    branch:set_len(at - start)
+    branch:append_text(string.format(": block %d, %d words", record.block, count))
+    local bytes = UInt64(record.block * 128 + 4 * (last + 1), 0)
+    if address + bytes < address then fail(malformed, "remote address wraps") end
+  end
+end
+
 -- Checks the rules of protocol.md 3.2 about fields that depend on each other.
 local function check_ranges(values, flags, payload_length, rest)
   local offset, length = values.offset, values.length or payload_length
-  if rest == "payload" then
+  if rest == "payload" or rest == "records" then
     if offset + length > OPERATION_BYTES_MAX then
       fail(malformed, "operation reaches beyond 2^31 bytes")
     end
@@ -611,7 +651,7 @@ local function check_ranges(values, flags, payload_length, rest)
     end
   end
   local address = values.address
-  if address then
+  if address and rest ~= "records" then
     if offset and address < UInt64(offset, 0) then
       fail(malformed, "remote address is less than the offset")
     end
@@ -675,6 +715,10 @@ local function dissect_connection(tvb, tree, info)
     fail(malformed, "%d bytes follow the end of %s", length, KINDS[kind])
   elseif layout.rest == "messages" then
     add_control_messages(tree, tvb, at, info)
+  elseif layout.rest == "records" then
+    add_records(tree, tvb, at, values.address)
+    tree:add(payload_length_field, length):set_generated()
+    info[#info + 1] = "bytes=" .. length
   elseif layout.rest ~= "nothing" then
     if at < tvb:captured_len() then tree:add(payload_field, tvb(at)) end
     tree:add(payload_length_field, length):set_generated()

@@ -85,11 +85,6 @@ impl CaptureOutput {
         Ok(Self { queue: Queue::start(output)?, clock })
     }
 
-    /// Adds an interface with this name for TCP connections to the file.
-    pub fn capture_tcp(&self, name: &str) -> TcpCapture {
-        TcpCapture::new(Recorder::of_tcp(Arc::clone(&self.queue), name))
-    }
-
     /// Adds an interface for `link` to the file and writes all frames of the link there.
     pub fn capture<L: Link>(&self, link: L) -> Capture<L> {
         let local = link.caps().local;
@@ -100,6 +95,13 @@ impl CaptureOutput {
         };
         let recorder = Recorder::new(Arc::clone(&self.queue), &name);
         Capture { link, clock: self.clock, last_now: Instant(0), recorder }
+    }
+}
+
+impl TcpCapture {
+    /// Adds an interface with this name for TCP connections to the file of `output`.
+    pub fn new(output: &CaptureOutput, name: &str) -> Self {
+        Self::of(Recorder::of_tcp(Arc::clone(&output.queue), name))
     }
 }
 

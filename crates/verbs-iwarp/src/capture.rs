@@ -23,7 +23,7 @@ pub(crate) struct Ends {
 
 impl StreamCapture {
     pub(crate) fn new(output: &CaptureOutput, device: &str) -> Self {
-        Self { file: output.capture_tcp(device), bytes: Vec::new() }
+        Self { file: TcpCapture::new(output, device), bytes: Vec::new() }
     }
 
     /// Captures received bytes.

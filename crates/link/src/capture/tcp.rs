@@ -27,7 +27,7 @@ pub struct CapturedConnection {
 }
 
 impl TcpCapture {
-    pub(super) const fn new(recorder: Recorder) -> Self {
+    pub(super) const fn of(recorder: Recorder) -> Self {
         Self { recorder, packet: Vec::new() }
     }
 
@@ -53,7 +53,7 @@ impl TcpCapture {
         connection
     }
 
-    /// Writes the bytes that one end has sent, in segments of up to [`SEGMENT_BYTES_MAX`] bytes.
+    /// Writes the bytes that one end has sent, in segments of at most 60 000 bytes.
     /// Costs two copies of the bytes.
     pub fn add(&mut self, connection: &mut CapturedConnection, direction: Direction, bytes: &[u8]) {
         for part in bytes.chunks(SEGMENT_BYTES_MAX) {
