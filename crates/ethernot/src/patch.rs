@@ -41,8 +41,9 @@ impl Connection {
     /// ) -> Result<(), ethernot::Error> {
     ///     let mut records = [0; 4352];
     ///     let length = encode_patch(before, after, &mut records).expect("room for all words");
-    ///     let region = endpoint.register(Buffer::new(4352), Rights::NONE)?;
-    ///     region.buffer().write(0, &records[..length]);
+    ///     let buffer = Buffer::new(4352);
+    ///     buffer.write(0, &records[..length]);
+    ///     let region = endpoint.register(buffer, Rights::NONE)?;
     ///     let options = OperationOptions::NONE;
     ///     let patch = connection.patch(&region, 0, remote, 0, length as u64, options)?;
     ///     patch.wait(None)?;
