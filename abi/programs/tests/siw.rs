@@ -49,8 +49,6 @@ struct Trial {
     bad: u64,
     fpdus: u64,
     crcs: u64,
-    /// Runs with [`FAULT_OF_SIW`].
-    faults_of_siw: u32,
 }
 
 impl Trial {
@@ -61,7 +59,7 @@ impl Trial {
             return None;
         }
         let guest = Guest::start(card, name)?;
-        Some(Self { guest, failures: Vec::new(), bad: 0, fpdus: 0, crcs: 0, faults_of_siw: 0 })
+        Some(Self { guest, failures: Vec::new(), bad: 0, fpdus: 0, crcs: 0 })
     }
 
     /// Runs a server and its client, first with the server in the guest, and then with the client
@@ -76,9 +74,7 @@ impl Trial {
             };
             // A server that never ends was stopped.
             let is_stopped = |place| meeting.ends == Ends::Never && server == place;
-            let has_fault = of_siw.output.contains(FAULT_OF_SIW);
-            self.faults_of_siw += u32::from(has_fault);
-            let siw_passes = of_siw.is_success() || is_stopped(Place::Guest) || has_fault;
+            let siw_passes = of_siw.is_success() || is_stopped(Place::Guest);
             let we_pass = of_us.is_success() || is_stopped(Place::Host);
             if !(siw_passes && we_pass) {
                 let messages = self.guest.messages();
@@ -155,7 +151,6 @@ impl Trial {
     #[track_caller]
     fn expect_success(self) {
         println!("{} FPDUs decoded, {} of them with a CRC", self.fpdus, self.crcs);
-        println!("{} runs in which siw reported its last message as failed", self.faults_of_siw);
         println!("figure: bad frames: {}", self.bad);
         println!("figure: runs with siw that fail: {}", self.failures.len());
         let Self { guest, failures, .. } = self;
@@ -207,6 +202,21 @@ fn every_size_passes_over_a_tap() {
     every_size_passes(Card::Tap, "tap-sizes");
 }
 
+/// siw reports `IBV_WC_LOC_QP_OP_ERR` for a message that it has sent if the end of the peer's stream
+/// arrives before siw has returned from sending (`siw_qp_sq_proc_tx` checks `tx_suspend` before the
+/// flag of the last segment). perftest prints `Bad wc status 2` then.
+#[test]
+#[ignore = "slow: run by `./x acceptance iwarp`; takes minutes"]
+fn siw_does_not_report_its_last_message_as_failed() {
+    let Some(mut trial) = Trial::start(Card::User, "ends") else { return };
+    for _ in 0..10 {
+        for program in ["ib_send_bw", "ib_write_lat"] {
+            trial.measure(program, "-s 20000 -n 20");
+        }
+    }
+    trial.expect_success();
+}
+
 /// Parameters of siw, and those that set the defaults again. The word `rtr_types` has the bits
 /// 0x8000 (write) and 0x4000 (read).
 const SETTINGS: &[[&str; 2]] = &[
@@ -242,7 +252,7 @@ fn programs_meet_siw_with_each_setting() {
 }
 
 /// Connects a thousand times to siw, with a message each way, and prints the longest wait for the
-/// answer in milliseconds.
+/// answer in milliseconds, and how the waits are distributed.
 #[test]
 #[ignore = "slow: run by `./x acceptance iwarp`; measures"]
 fn a_thousand_connections_to_siw_are_answered() {
@@ -265,9 +275,3 @@ fn a_thousand_connections_to_siw_are_answered() {
 }
 
 const CONNECTIONS: u32 = 1000;
-
-/// What perftest prints if its last message has the status `IBV_WC_LOC_QP_OP_ERR`. siw reports this
-/// status for a message that it has sent if the peer's end of the stream arrives before siw has
-/// returned from sending it (`siw_qp_sq_proc_tx` checks `tx_suspend` before the flag of the last
-/// segment). The peer has the message, so the run counts as passed if our side has passed.
-const FAULT_OF_SIW: &str = "Bad wc status 2";

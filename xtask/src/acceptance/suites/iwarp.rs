@@ -67,6 +67,12 @@ pub(super) const ROWS: &[Row] = &[
         "--test siw programs_meet_siw_with_each_setting -- --ignored",
         false,
     ),
+    none_fails(
+        "40 runs of perftest after which siw does not report its last message as failed",
+        "programs",
+        "--test siw siw_does_not_report -- --ignored",
+        false,
+    ),
     printed(
         "1000 connects with siw as the passive side: longest wait for the first answer",
         Bound::AtMost(100.0, "ms"),
