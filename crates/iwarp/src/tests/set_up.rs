@@ -110,11 +110,24 @@ fn a_responder_knows_its_own_kind_and_answers_only_it_with_its_bit() {
     }
 }
 
+#[test]
+fn two_ends_of_this_project_know_each_other() {
+    let mut initiator = Subject::new(
+        Stream::initiate(Config::default(), &[], NOW).expect("no private data is not too long"),
+    );
+    let mut responder = Subject::new(Stream::respond(Config::default(), NOW));
+    responder.give(&initiator.written());
+    responder.stream.accept(&[], 1, 1).expect("a request waits");
+    initiator.give(&responder.written());
+    assert_eq!(initiator.stream.terms().peer, PeerKind::Ethernot);
+    assert_eq!(responder.stream.terms().peer, PeerKind::Ethernot);
+}
+
 /// siw echoes the reserved bits of the request.
 #[test]
 fn an_initiator_distinguishes_its_own_kind_from_an_echo() {
     let mut asking = Subject::new(
-        Stream::initiate(Config::default(), &[], NOW).expect("no private data is too long"),
+        Stream::initiate(Config::default(), &[], NOW).expect("no private data is not too long"),
     );
     let bytes = asking.written();
     let sent = match decode_setup(SetupKind::Request, &bytes) {
@@ -374,7 +387,7 @@ fn revisions_0_and_1_are_answered_in_kind() {
 }
 
 #[test]
-fn a_silent_peer_is_nudged_four_times() {
+fn a_silent_peer_is_nudged_ten_times() {
     let config = Config { peer_to_peer: None, ..Config::default() };
     let mut subject = Subject::initiator(config, enhanced(), Some(depths(1, 1)));
     assert_eq!(subject.stream.next_timeout(), None);
@@ -385,14 +398,14 @@ fn a_silent_peer_is_nudged_four_times() {
     assert_eq!(subject.segments().len(), 1);
     let mut now: Instant = NOW;
     let nudge = (Segment::tagged(Opcode::Write, true, Stag(1), 0), Vec::new());
-    for wait_ms in [5, 20, 80, 320] {
+    for wait_ms in [5, 10, 20, 40, 40, 40, 40, 40, 40, 40] {
         now = now.after_ns(wait_ms * 1_000_000);
         assert_eq!(subject.stream.next_timeout(), Some(now));
         subject.stream.handle_timeout(now);
         assert_eq!(subject.segments(), std::slice::from_ref(&nudge));
     }
     assert_eq!(subject.stream.next_timeout(), None);
-    assert_eq!(subject.stream.counters().nudges, 4);
+    assert_eq!(subject.stream.counters().nudges, 10);
 }
 
 /// The passive side of siw may have slept through the first FPDU although it sends.
