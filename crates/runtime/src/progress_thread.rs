@@ -36,13 +36,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             park_until(shared, time);
         } else if shared.host.waiters.take_watch() {
             standby.on_served();
-            if serve(shared, &mut looking) {
-                // Leave the watch to the thread that was woken for it. Without this pause, the
-                // progress thread would be on watch again before the other thread runs, and a
-                // thread that blocks for each operation would need two wake-ups for each.
-                looking = Looking::default();
-                stand_by(shared, &mut standby);
-            }
+            serve(shared, &mut looking);
         } else {
             looking = Looking::default();
             stand_by(shared, &mut standby);
@@ -84,8 +78,8 @@ pub(crate) fn keep_to(thread: &JoinHandle<()>, processor: usize) -> io::Result<(
 }
 
 /// Reads the links and sleeps on them. The calling thread is on watch; this function gives up the
-/// watch at the end. Returns whether it has woken a blocked thread to take the watch.
-fn serve(shared: &Shared, looking: &mut Looking) -> bool {
+/// watch at the end.
+fn serve(shared: &Shared, looking: &mut Looking) {
     let (mut outcome, found) = shared.look(looking);
     shared.on_served(found);
     // If another thread is inside the engine, stop. The kernel may have descheduled that thread,
@@ -104,7 +98,7 @@ fn serve(shared: &Shared, looking: &mut Looking) -> bool {
             Outcome::SleepUntil(_) => break,
         }
     }
-    shared.host.waiters.leave_watch()
+    shared.host.waiters.leave_watch();
 }
 
 /// Waits while a thread of the application is on watch: first for increasing times, then until that
