@@ -57,7 +57,7 @@ const fn none_fails(
 }
 
 pub(super) const SUITES: &[Suite] = &[
-    Suite { name: "dsm", rows: dsm::ROWS, against: None },
+    Suite { name: "dsm", rows: dsm::ROWS, against: Some(dsm::BEFORE) },
     Suite { name: "edge-engine", rows: EDGE_ENGINE, against: None },
     Suite { name: "engine-house", rows: engine_structure::ROWS, against: Some("HEAD~1") },
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },
