@@ -185,8 +185,11 @@ impl Parts<'_> {
             let whole = frame_bytes - COMMON_BYTES - acks_len as u32;
             let together = self.config.scheduling == SchedulingPolicy::EarliestDelivery
                 && connection.spreading_mut().falls_together(&spread.views, position);
-            let least = connection.outbound().room_bytes_min().min(whole);
-            let room = if together { (whole / 2).max(least) } else { whole };
+            let room = if together {
+                (whole / 2).max(connection.outbound().room_bytes_min().min(whole))
+            } else {
+                whole
+            };
             let cut = connection.outbound_mut().next_fragment(memory, self.pools, room);
             let Some(fragment) = cut? else { break };
             self.scratch.exchange(position);

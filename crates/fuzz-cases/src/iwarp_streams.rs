@@ -85,6 +85,7 @@ impl World {
                 read: kinds & 2 != 0,
                 send: kinds & 4 != 0,
             }),
+            waits_for_receives: kinds & 8 != 0,
             work_capacity: 6,
             pieces_capacity: 12,
             inline_capacity: 300,
@@ -170,7 +171,7 @@ impl World {
             for index in 0..2 {
                 let (end, peer) = pair(&mut self.ends, index);
                 is_quiet &= !end.transmit(self.now, &mut self.out, 0xff, &mut peer.pipe);
-                is_quiet &= end.pipe.is_empty();
+                is_quiet &= end.pipe.is_empty() && !end.stream.waits_for_receive();
                 end.deliver(usize::MAX);
             }
             self.check();

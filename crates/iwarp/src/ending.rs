@@ -100,6 +100,7 @@ impl Stream {
         (self.deadline, self.hold_until) = (None, None);
         self.nudges.stop();
         self.input.streamed = None;
+        self.input.held = Vec::new();
         self.end_receive(Status::Flushed);
         self.work.flush();
         self.reads.clear();

@@ -155,8 +155,13 @@ impl End {
         self.pipe.forge(input, self.stream.terms().crc, sink);
     }
 
-    /// Delivers up to `count` bytes.
+    /// Delivers up to `count` bytes. If a message waits for a receive that was not posted meanwhile,
+    /// gives it up if `count` is odd, and otherwise delivers more bytes behind it.
     pub(super) fn deliver(&mut self, count: usize) {
+        self.stream.handle_receives(&mut self.memory);
+        if self.stream.waits_for_receive() && count % 2 == 1 {
+            self.stream.give_up_waiting(&mut self.memory);
+        }
         let bytes = self.pipe.take(count);
         self.stream.handle_received(&bytes, &mut self.memory);
     }
