@@ -18,6 +18,7 @@ mod libraries;
 mod meeting;
 mod mpi;
 mod network;
+mod ports;
 mod process;
 mod pyverbs;
 mod ranks;

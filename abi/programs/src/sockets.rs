@@ -2,7 +2,7 @@
 //! the counters of that library.
 
 use std::fs::{self, Permissions};
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::client::build_plain_client;
 use crate::libraries::Libraries;
 use crate::network::{Network, Side};
+use crate::ports::free_tcp_port;
 use crate::process::{Finished, Program, Running};
 
 /// Which sides run with the library for sockets.
@@ -122,8 +123,7 @@ impl<'a> Stage<'a> {
     pub fn free_port(&self) -> u16 {
         // The test looks for a free port in its own namespace. If the server has a separate
         // namespace, the port is free there too, because only this test uses that namespace.
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port that is free");
-        listener.local_addr().expect("the address of a listener").port()
+        free_tcp_port()
     }
 
     /// Starts a program on a side, as an unprivileged user.
