@@ -9,9 +9,10 @@
 //!
 //! # When faults are caught
 //!
-//! This module catches faults on x86-64 with a fast `rep movsb` (ERMS: Intel since 2012, AMD since
-//! 2020), but not under Miri. It installs the handler when the handler is first needed: at the
-//! first call of [`FaultGuard::acquire`], or at the first registration of memory that is not a
+//! This module catches faults on x86-64, but not under Miri. It catches those of copies only where
+//! `rep movsb` is fast (ERMS: Intel since 2012, AMD since 2020), and those of single words
+//! everywhere. It installs the handler when the handler is first needed: at the first call of
+//! [`FaultGuard::acquire`], or at the first registration of memory that is not a
 //! [`Buffer`](crate::Buffer) (buffers stay mapped). After that, two actions of a program disable
 //! the handler:
 //!
@@ -72,11 +73,8 @@ impl FaultGuard {
     /// If it is not, returns `None`; in this case only the kernel can copy safely.
     #[inline]
     pub fn acquire() -> Option<Self> {
-        let now = processor::ticks();
-        let look = LOOK.get();
-        let is_fresh = now.wrapping_sub(look.at) < LOOK_TICKS;
-        let is_caught = if is_fresh { look.is_caught } else { Self::look(now) };
-        is_caught.then_some(Self { on_this_thread: PhantomData })
+        let copies = is_caught() && processor::copies_fast();
+        copies.then_some(Self { on_this_thread: PhantomData })
     }
 
     /// Copies `len` bytes and returns the number of copied bytes. If memory is missing, this number
@@ -94,14 +92,35 @@ impl FaultGuard {
         // SAFETY: the caller promises this.
         unsafe { processor::copy(to, from, len) }
     }
+}
 
-    #[cold]
-    fn look(now: u64) -> bool {
-        install();
-        let is_caught = processor::catches_here();
-        LOOK.set(Look { at: now, is_caught });
-        is_caught
-    }
+/// Installs the handler if necessary, and checks at intervals whether it is effective on this
+/// thread. If it is, a fault of a word or of a copy by [`FaultGuard`]'s instruction is caught.
+#[inline]
+pub(crate) fn is_caught() -> bool {
+    let now = processor::ticks();
+    let last = LOOK.get();
+    let is_fresh = now.wrapping_sub(last.at) < LOOK_TICKS;
+    if is_fresh { last.is_caught } else { look(now) }
+}
+
+#[cold]
+fn look(now: u64) -> bool {
+    install();
+    let is_caught = processor::catches_here();
+    LOOK.set(Look { at: now, is_caught });
+    is_caught
+}
+
+/// Reads a byte. Returns `None` if memory is missing.
+///
+/// # Safety
+/// Faults must be caught, as [`is_caught`] says. `address` may be any address.
+pub(crate) unsafe fn read_byte(address: *const u8) -> Option<u8> {
+    let mut byte = 0;
+    // SAFETY: the target has one byte. The caller promises that faults of the source are caught.
+    let copied = unsafe { processor::copy(&raw mut byte, address, 1) };
+    (copied == 1).then_some(byte)
 }
 
 /// Installs the handler, once per process, if the processor supports it.
@@ -121,7 +140,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     let begins_within = to.addr().wrapping_sub(from.addr()) < len;
     // SAFETY: the caller promises this.
     unsafe {
-        if processor::is_installed() && !begins_within {
+        if processor::copies_fast() && !begins_within {
             return processor::copy(to, from, len);
         }
         copy::copy(to, from, len);

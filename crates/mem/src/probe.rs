@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicU32;
 
 use crate::copy;
 use crate::error::{AccessError, RegisterError};
-use crate::fault::{self, FaultGuard};
+use crate::fault;
 
 /// Checks that every page of the range is readable, and if `write` is set, also writable. Loads all
 /// pages, so that the first placement does not cause page faults.
@@ -118,12 +118,11 @@ pub(crate) fn check_fault_safe_copies() -> Result<(), RegisterError> {
 
 /// Returns whether the byte at `address` can be read.
 fn is_readable(address: u64) -> bool {
-    let Some(guard) = FaultGuard::acquire() else { return is_readable_by_kernel(address) };
-    let mut byte = 0;
-    // SAFETY: the target has one byte, and the source may be any address.
-    unsafe {
-        guard.copy(&raw mut byte, core::ptr::with_exposed_provenance(address as usize), 1) == 1
+    if !fault::is_caught() {
+        return is_readable_by_kernel(address);
     }
+    // SAFETY: faults are caught.
+    unsafe { fault::read_byte(core::ptr::with_exposed_provenance(address as usize)).is_some() }
 }
 
 fn is_readable_by_kernel(address: u64) -> bool {
@@ -133,7 +132,7 @@ fn is_readable_by_kernel(address: u64) -> bool {
 /// Returns whether the word at `address` can be written. `address` must be a multiple of 8. Loads
 /// the page of the word. Adds zero to the word atomically.
 pub(crate) fn is_writable(address: u64) -> bool {
-    if FaultGuard::acquire().is_none() {
+    if !fault::is_caught() {
         return is_writable_by_kernel(address);
     }
     // SAFETY: faults are caught, so the memory may be missing. Adding zero atomically changes

@@ -14,6 +14,10 @@ pub(super) const fn is_installed() -> bool {
     false
 }
 
+pub(super) const fn copies_fast() -> bool {
+    false
+}
+
 pub(super) const fn catches_here() -> bool {
     false
 }

@@ -14,7 +14,7 @@ use core::arch::{asm, naked_asm};
 
 mod handler;
 
-pub(super) use handler::{catches_here, install, is_installed};
+pub(super) use handler::{catches_here, copies_fast, install, is_installed};
 
 /// Returns the value of the processor's clock. The clocks of a host's processors differ so little
 /// that the difference does not matter for the intervals between checks.

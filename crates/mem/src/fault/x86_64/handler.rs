@@ -3,17 +3,17 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Once;
 
-/// Claims the faults, if the processor copies fast enough.
+/// Claims the faults.
 pub(in super::super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        if std::arch::is_x86_feature_detected!("ermsb") {
-            // SAFETY: the function only compares addresses. It returns the address of a `ret`,
-            // which may replace an instruction that may fault, because that instruction is the
-            // first of its function.
-            let claimed = unsafe { page_faults::catch_instructions(resume_at) };
-            IS_INSTALLED.store(claimed.is_ok(), Ordering::Release);
-        }
+        // SAFETY: the function only compares addresses. It returns the address of a `ret`, which
+        // may replace an instruction that may fault, because that instruction is the first of its
+        // function.
+        let is_claimed = unsafe { page_faults::catch_instructions(resume_at) }.is_ok();
+        IS_INSTALLED.store(is_claimed, Ordering::Release);
+        let is_fast = std::arch::is_x86_feature_detected!("ermsb");
+        COPIES_FAST.store(is_claimed && is_fast, Ordering::Release);
     });
 }
 
@@ -22,6 +22,12 @@ pub(in super::super) fn install() {
 #[inline]
 pub(in super::super) fn is_installed() -> bool {
     IS_INSTALLED.load(Ordering::Relaxed)
+}
+
+/// Returns whether [`install`] has claimed the faults, and the instruction that copies is fast.
+#[inline]
+pub(in super::super) fn copies_fast() -> bool {
+    COPIES_FAST.load(Ordering::Relaxed)
 }
 
 /// Returns whether a fault on this thread would currently be caught. Costs five system calls.
@@ -35,3 +41,4 @@ extern "C" fn resume_at(instruction: usize) -> usize {
 }
 
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+static COPIES_FAST: AtomicBool = AtomicBool::new(false);
