@@ -94,9 +94,12 @@ pub(crate) fn accept<'a>(
     ird: u16,
     ord: u16,
 ) -> (SetupFrame<'a>, Terms) {
-    let ird = ird.min(config.ird_max).min(DEPTH_MAX);
-    let ord = ord.min(DEPTH_MAX).min(asked.ird().unwrap_or(DEPTH_MAX));
     let offered = asked.enhanced.filter(|words| words.peer_to_peer).map(RtrKinds::of);
+    // An initiator that can only read as its RTR message needs a responder that answers a read, also
+    // if the program answers none.
+    let is_read_only = offered.is_some_and(|kinds| kinds.read && !kinds.write && !kinds.send);
+    let ird = ird.max(is_read_only.into()).min(config.ird_max).min(DEPTH_MAX);
+    let ord = ord.min(DEPTH_MAX).min(asked.ird().unwrap_or(DEPTH_MAX));
     let usable = offered.map(|kinds| RtrKinds { read: kinds.read && ird > 0, ..kinds });
     let picked = usable.and_then(RtrKinds::preferred);
     let enhanced = asked.enhanced.map(|_| EnhancedSetup {

@@ -20,6 +20,7 @@ use crate::ends::end_of;
 use crate::entry::{Asked, Asking, Entry, Found, Tools, segment_bytes};
 use crate::half_open::HalfOpenCount;
 use crate::inside::Inside;
+use crate::limits::READ_DEPTH;
 use crate::source::{QueuePairSource, RungStreams};
 use crate::statistics::{Statistics, Totals};
 
@@ -463,8 +464,10 @@ impl Streams {
         let (local, peer) = addresses?;
         let listened = self.ports.get(port?)?.as_ref()?;
         let exchange = self.home()?.exchange(owner.bits());
-        let reads =
-            |reads: Option<u16>| reads.map_or(0, |reads| u8::try_from(reads).unwrap_or(u8::MAX));
+        // A request of revision 1 leaves the numbers to the programs.
+        let reads = |reads: Option<u16>| {
+            reads.map_or(READ_DEPTH, |reads| u8::try_from(reads).unwrap_or(u8::MAX))
+        };
         let request = Request {
             space: PortSpace::Tcp,
             port: local.port(),

@@ -42,6 +42,19 @@ fn a_responder_picks_write_then_read_then_send() {
     }
 }
 
+#[test]
+fn a_responder_that_is_offered_only_a_read_answers_one() {
+    let mut subject = Subject::new(Stream::respond(Config::default(), NOW));
+    // An initiator of siw offers this also if its program reads nothing.
+    let offered = EnhancedSetup { ord: 0, ..offer(false, true, false) };
+    subject.give(&request(enhanced(), Some(offered)));
+    subject.stream.accept(b"yes", 0, 0).expect("a request waits");
+    let bytes = subject.written();
+    let words = reply(&bytes).enhanced.expect("an enhanced reply");
+    assert!(words.peer_to_peer && words.rtr_read);
+    assert_eq!((words.ird, subject.stream.terms().ird), (1, 1));
+}
+
 //= RFC 6581 section 9: the responder lowers its ORD to the IRD of the initiator
 #[test]
 fn a_responder_has_no_more_reads_outstanding_than_the_initiator_answers() {

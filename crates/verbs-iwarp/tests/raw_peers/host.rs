@@ -193,16 +193,22 @@ fn news() -> (Arc<dyn Caller>, News) {
     (Arc::new(TestCaller { accepted, over }), news)
 }
 
-/// Refuses each request.
-pub(crate) struct Refuses;
+/// Refuses each request, after it has passed the request on.
+#[derive(Default)]
+pub(crate) struct Refuses {
+    pub(crate) requests: Option<Sender<Request>>,
+}
 
 impl Listener for Refuses {
     fn on_request(
         &self,
-        _request: Request,
+        request: Request,
         exchange: Arc<dyn Exchange>,
     ) -> Result<Arc<dyn Caller>, Refusal> {
         drop(exchange);
+        if let Some(requests) = &self.requests {
+            requests.send(request).expect("the test waits for it");
+        }
         Err(Refusal::of(3))
     }
 }

@@ -91,6 +91,17 @@ pub(crate) fn request() -> Vec<u8> {
     encoded(&frame(SetupKind::Request))
 }
 
+/// Returns the bytes of a request of revision 1, which does not say how many reads the initiator
+/// answers.
+pub(crate) fn request_of_revision_1() -> Vec<u8> {
+    encoded(&SetupFrame {
+        revision: Revision::One,
+        flags: SetupFlags::default(),
+        enhanced: None,
+        ..frame(SetupKind::Request)
+    })
+}
+
 /// Returns an empty write, which changes nothing at its receiver.
 pub(crate) fn empty_write() -> Vec<u8> {
     fpdu(&Segment::tagged(Opcode::Write, true, Stag(1), 0), &[])
