@@ -6,5 +6,6 @@ mod random;
 mod rules;
 mod scripted;
 mod set_up;
+mod sleepy_peer;
 mod torture;
 mod world;

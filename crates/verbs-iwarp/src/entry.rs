@@ -205,6 +205,8 @@ impl Entry {
         phase: Phase,
         port: Option<usize>,
     ) -> Self {
+        let ping_pong =
+            if port.is_none() { PingPong::of_initiator() } else { PingPong::of_responder() };
         Self {
             owner,
             socket,
@@ -226,7 +228,7 @@ impl Entry {
             silence: None,
             heard_at: Instant(0),
             leaving: None,
-            ping_pong: PingPong::default(),
+            ping_pong,
             receive_wait: None,
             watches_bytes: true,
         }
@@ -478,7 +480,7 @@ impl Entry {
         if reads && self.read(access, tools, &mut found) {
             self.heard_at = now;
             self.wait_for_receive(now, access, &mut found);
-            let answered = self.ping_pong.on_bytes();
+            let answered = self.ping_pong.on_bytes(now);
             self.push_send(tools, answered);
         }
         if self.ping_pong.due() <= now {

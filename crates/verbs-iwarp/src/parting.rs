@@ -113,4 +113,37 @@ mod tests {
         assert!(parting.has_ended(HEARD) && !parting.takes_end(HEARD, true));
         assert_eq!(parting.due(), HEARD);
     }
+
+    /// Speeds of the peer's host in quarters of that of a calibrated host.
+    const SPEEDS: [u64; 5] = [1, 2, 4, 8, 16];
+
+    /// Time slice of another thread on a busy host, in nanoseconds. It is the same on all hosts.
+    const SLICE_NS: u64 = 3_000_000;
+
+    /// Returns in how many of some tries siw reports its last message as failed, although this side
+    /// has it: the end of this side arrives before siw's thread has returned from sending.
+    ///
+    /// This takes the thread 20 µs on a calibrated host, and up to two time slices more if the host
+    /// is busy. The message arrives as soon as siw begins to send it.
+    fn failures(peer: PeerKind) -> usize {
+        let mut failures = 0;
+        for quarters in SPEEDS {
+            for slices in 0..=2 {
+                for (wire_ns, turn_ns) in [(500, 2_000), (500, 200_000), (20_000, 2_000)] {
+                    let heard = HEARD.after_ns(wire_ns);
+                    let end = Parting::new(peer, heard, heard.after_ns(turn_ns)).due();
+                    let returned = HEARD.after_ns(20_000 * 4 / quarters + slices * SLICE_NS);
+                    failures += usize::from(end.after_ns(wire_ns) < returned);
+                }
+            }
+        }
+        failures
+    }
+
+    #[test]
+    fn the_wait_keeps_siw_from_reporting_its_last_message_as_failed() {
+        assert_eq!(failures(PeerKind::Siw), 0);
+        let without = failures(PeerKind::Ethernot);
+        assert!(without > 25, "the end at once fails in {without} of 45 tries only");
+    }
 }

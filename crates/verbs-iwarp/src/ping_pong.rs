@@ -1,7 +1,13 @@
 //! Recognizes writes and answers that take turns.
 
+mod rule;
+#[cfg(test)]
+mod scenario;
+
 use delivery::Instant;
 use work::Completion;
+
+use rule::Rule;
 
 /// Decides whether the completion of a write waits for the peer's answer.
 ///
@@ -10,16 +16,15 @@ use work::Completion;
 /// wake up for each answer. This takes several times as long as the answer itself. If the
 /// completion comes with the answer instead, the polls of the program read the answer.
 ///
-/// A completion waits only if the last writes and answers took turns, and for at most
-/// [`ANSWER_NS`]. If an answer takes longer, completions do not wait until enough writes and
-/// answers have taken turns again.
-#[derive(Debug, Default)]
+/// A completion waits only if the last writes and answers took turns ([`Rule`]). If an answer takes
+/// too long, its completion stops waiting, and others wait only after enough further turns.
+#[derive(Debug)]
 pub(crate) struct PingPong {
-    /// Number of answers that followed a single write each, without an exception; at most
-    /// [`TURNS_MIN`].
-    turns: u8,
-    /// Whether a write has completed since the peer's last bytes.
-    has_written: bool,
+    rule: Rule,
+    /// When the last write completed. `None` if something else has happened since then.
+    written_at: Option<Instant>,
+    /// Whether the peer has answered that write.
+    is_answered: bool,
     waiting: Option<Waiting>,
 }
 
@@ -31,6 +36,20 @@ struct Waiting {
 }
 
 impl PingPong {
+    /// Creates the state of an initiator's stream.
+    pub(crate) const fn of_initiator() -> Self {
+        Self::with(Rule::of_initiator())
+    }
+
+    /// Creates the state of a responder's stream.
+    pub(crate) const fn of_responder() -> Self {
+        Self::with(Rule::of_responder())
+    }
+
+    const fn with(rule: Rule) -> Self {
+        Self { rule, written_at: None, is_answered: false, waiting: None }
+    }
+
     /// Handles the completion of a write behind which no other operation is outstanding. Returns
     /// the completion if it does not wait. Call [`PingPong::take`] before.
     pub(crate) fn on_completed(
@@ -38,26 +57,29 @@ impl PingPong {
         now: Instant,
         completion: Completion,
     ) -> Option<Completion> {
-        if std::mem::replace(&mut self.has_written, true) {
-            self.turns = 0;
+        let is_answered = std::mem::take(&mut self.is_answered);
+        match self.written_at.replace(now).filter(|_| is_answered) {
+            Some(before) => self.rule.on_turn(now.since_ns(before)),
+            None => self.rule.on_other(),
         }
-        if self.turns < TURNS_MIN {
-            return Some(completion);
-        }
-        self.waiting = Some(Waiting { completion, until: now.after_ns(ANSWER_NS) });
+        let Some(limit_ns) = self.rule.wait_ns() else { return Some(completion) };
+        self.waiting = Some(Waiting { completion, until: now.after_ns(limit_ns) });
         None
     }
 
     /// Handles another operation than a lone write. Returns the completion that has waited.
     pub(crate) fn on_other(&mut self) -> Option<Completion> {
-        self.turns = 0;
+        if self.written_at.take().is_some() {
+            self.rule.on_other();
+        }
         self.take()
     }
 
     /// Handles bytes of the peer. Returns the completion that has waited for them.
-    pub(crate) fn on_bytes(&mut self) -> Option<Completion> {
-        if std::mem::take(&mut self.has_written) {
-            self.turns = TURNS_MIN.min(self.turns + 1);
+    pub(crate) fn on_bytes(&mut self, now: Instant) -> Option<Completion> {
+        if let Some(written_at) = self.written_at.filter(|_| !self.is_answered) {
+            self.is_answered = true;
+            self.rule.on_answer(now.since_ns(written_at));
         }
         self.take()
     }
@@ -81,21 +103,13 @@ impl PingPong {
     }
 }
 
-/// Number of turns after which completions wait.
-const TURNS_MIN: u8 = 8;
-
-/// Longest wait of a completion for an answer, in nanoseconds. A round trip in a local network takes
-/// less, and a program whose peer is farther away loses little by a delay of this length in one of
-/// nine turns.
-const ANSWER_NS: u64 = 100_000;
-
 #[cfg(test)]
 mod tests {
     use work::{CompletionKind, Owner};
 
     use super::*;
 
-    fn write(context: u64) -> Completion {
+    pub(super) fn write(context: u64) -> Completion {
         Completion {
             context,
             owner: Owner::new(0, 0),
@@ -112,11 +126,15 @@ mod tests {
         completion.map(|completion| completion.context)
     }
 
+    /// Time between a write and its answer, in nanoseconds.
+    const ANSWER_NS: u64 = 10_000;
+
     /// Lets writes and answers take turns until completions wait. Returns how many turns it took.
-    fn take_turns(ping_pong: &mut PingPong, now: Instant) -> u64 {
+    fn take_turns(ping_pong: &mut PingPong, now: &mut Instant) -> u64 {
         let waits = |turn: &u64| {
-            let waits = ping_pong.on_completed(now, write(*turn)).is_none();
-            let answered = ping_pong.on_bytes();
+            let waits = ping_pong.on_completed(*now, write(*turn)).is_none();
+            *now = now.after_ns(ANSWER_NS);
+            let answered = ping_pong.on_bytes(*now);
             assert_eq!(context(answered), waits.then_some(*turn));
             waits
         };
@@ -125,38 +143,42 @@ mod tests {
 
     #[test]
     fn completions_wait_for_answers_once_writes_and_answers_take_turns() {
-        let mut ping_pong = PingPong::default();
-        assert_eq!(take_turns(&mut ping_pong, Instant(0)), u64::from(TURNS_MIN));
-        assert_eq!(take_turns(&mut ping_pong, Instant(0)), 0);
+        let (mut ping_pong, mut now) = (PingPong::of_initiator(), Instant(0));
+        assert_eq!(take_turns(&mut ping_pong, &mut now), 8);
+        assert_eq!(take_turns(&mut ping_pong, &mut now), 0);
         assert_eq!(ping_pong.due(), Instant::NEVER);
     }
 
     #[test]
+    fn a_responder_begins_after_its_initiator_has_tried() {
+        let (mut ping_pong, mut now) = (PingPong::of_responder(), Instant(0));
+        assert_eq!(take_turns(&mut ping_pong, &mut now), 24);
+    }
+
+    #[test]
     fn a_late_answer_ends_the_wait_and_the_next_completions_do_not_wait() {
-        let mut ping_pong = PingPong::default();
-        take_turns(&mut ping_pong, Instant(0));
-        assert_eq!(context(ping_pong.on_completed(Instant(5), write(7))), None);
+        let (mut ping_pong, mut now) = (PingPong::of_initiator(), Instant(0));
+        take_turns(&mut ping_pong, &mut now);
+        assert_eq!(context(ping_pong.on_completed(now, write(7))), None);
         let due = ping_pong.due();
-        assert_eq!(due, Instant(5 + ANSWER_NS));
+        assert_eq!(due, now.after_ns(ANSWER_NS));
         assert_eq!(context(ping_pong.on_time(Instant(due.0 - 1))), None);
         assert_eq!(context(ping_pong.on_time(due)), Some(7));
-        assert_eq!(context(ping_pong.on_bytes()), None);
-        assert_eq!(take_turns(&mut ping_pong, due), u64::from(TURNS_MIN) - 1);
+        assert_eq!(context(ping_pong.on_bytes(due)), None);
+        assert_eq!(take_turns(&mut ping_pong, &mut now), 8);
     }
 
     #[test]
     fn writes_in_a_row_and_other_operations_end_the_turns() {
-        let mut ping_pong = PingPong::default();
-        take_turns(&mut ping_pong, Instant(0));
-        assert_eq!(context(ping_pong.on_completed(Instant(0), write(1))), None);
+        let (mut ping_pong, mut now) = (PingPong::of_initiator(), Instant(0));
+        take_turns(&mut ping_pong, &mut now);
+        assert_eq!(context(ping_pong.on_completed(now, write(1))), None);
         assert_eq!(context(ping_pong.on_other()), Some(1));
-        assert_eq!(context(ping_pong.on_completed(Instant(0), write(2))), Some(2));
-        ping_pong.on_bytes();
-        take_turns(&mut ping_pong, Instant(0));
-        assert_eq!(context(ping_pong.on_completed(Instant(0), write(3))), None);
-        assert_eq!(context(ping_pong.on_bytes()), Some(3));
-        assert_eq!(context(ping_pong.on_completed(Instant(0), write(4))), None);
-        assert_eq!(context(ping_pong.on_time(Instant(ANSWER_NS))), Some(4));
-        assert_eq!(context(ping_pong.on_completed(Instant(0), write(5))), Some(5));
+        assert_eq!(context(ping_pong.on_completed(now, write(2))), Some(2));
+        assert_eq!(context(ping_pong.on_completed(now, write(3))), Some(3));
+        assert_eq!(take_turns(&mut ping_pong, &mut now), 8);
+        assert_eq!(context(ping_pong.on_completed(now, write(4))), None);
+        assert_eq!(context(ping_pong.take()), Some(4));
+        assert_eq!(context(ping_pong.on_completed(now, write(5))), Some(5));
     }
 }
