@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use crate::completion_queue::CompletionQueue;
 use crate::device::Context;
@@ -16,9 +16,6 @@ pub struct CompletionChannel {
     context: Arc<Context>,
     uses: Uses,
     events: EventQueue<Arc<CompletionQueue>>,
-    /// Number of times that the program may arm queues of this channel before it is assumed to
-    /// wait on the descriptor, and not in [`CompletionChannel::get`].
-    arms_before_descriptor: AtomicU32,
     /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
@@ -28,9 +25,8 @@ impl CompletionChannel {
         context.provider().check()?;
         context.uses().begin_of("device context")?;
         let events = EventQueue::new().inspect_err(|_| context.uses().end())?;
-        let (context, uses) = (Arc::clone(context), Uses::default());
-        let (arms_before_descriptor, user) = (AtomicU32::new(0), AtomicUsize::new(0));
-        Ok(Arc::new(Self { context, uses, events, arms_before_descriptor, user }))
+        let (context, uses, user) = (Arc::clone(context), Uses::default(), AtomicUsize::new(0));
+        Ok(Arc::new(Self { context, uses, events, user }))
     }
 
     /// Returns the context that the channel belongs to.
@@ -60,19 +56,9 @@ impl CompletionChannel {
         provider.check()?;
         self.events.get(on_taken, |ready| {
             self.report_left();
-            self.arms_before_descriptor.store(ARMS_PER_WAIT, Ordering::Relaxed);
+            self.context.waits().on_wait();
             provider.wait(ready);
         })
-    }
-
-    /// Records that the program has armed a queue of this channel. Returns whether the program will
-    /// probably wait in [`CompletionChannel::get`], because it did so a few arms ago. A thread that
-    /// waits there drives the engine itself. If the program waits on the descriptor this time, the
-    /// thread of the device takes over a little later, when it finds that no other thread does.
-    pub(crate) fn expects_wait(&self) -> bool {
-        let one_less = |arms: u32| arms.checked_sub(1);
-        let (done, seen) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.arms_before_descriptor.fetch_update(done, seen, one_less).is_ok()
     }
 
     /// Raises an event for each armed queue of this channel that has unpolled completions, because
@@ -121,10 +107,6 @@ impl CompletionChannel {
         Ok(())
     }
 }
-
-/// Number of arms for which a wait in [`CompletionChannel::get`] shows how the program waits. A
-/// program with one queue for sends and one for receives arms each of them once per message.
-const ARMS_PER_WAIT: u32 = 4;
 
 /// Records that the program has read an event and must acknowledge it.
 fn on_taken(queue: &Arc<CompletionQueue>) {

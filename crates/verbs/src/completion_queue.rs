@@ -454,14 +454,17 @@ impl CompletionQueue {
     /// Returns [`Error::NoDevice`] in a forked child.
     pub fn arm(&self, what: Arm) -> Result<(), Error> {
         self.context.provider().check()?;
-        let Some(channel) = &self.channel else {
+        if self.channel.is_none() {
             // Some programs also arm queues that have no channel. This has no effect.
             return Ok(());
-        };
+        }
         self.armed.fetch_max(what as u8, Ordering::SeqCst);
         let _has_events = self.work.arm(what);
         self.fire_if_due();
-        if !channel.expects_wait() {
+        // A thread that waits in `CompletionChannel::get` drives the engine itself. If the program
+        // waits on the descriptor although it is not expected to, the thread of the device takes
+        // over a little later, when it finds that no other thread drives the engine.
+        if !self.context.waits().on_armed() {
             self.context.provider().serve_alone();
         }
         Ok(())

@@ -11,6 +11,7 @@ use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
 use crate::error::Error;
 use crate::event_queue::EventQueue;
+use crate::expected_waits::ExpectedWaits;
 use crate::protection_domain::ProtectionDomain;
 use crate::provider::Provider;
 use crate::uses::Uses;
@@ -59,6 +60,7 @@ impl Device {
             uses: Uses::default(),
             events: EventQueue::new()?,
             counts: Mutex::default(),
+            waits: ExpectedWaits::default(),
             user: AtomicUsize::new(0),
         });
         self.provider.registry().add_context(&context);
@@ -79,6 +81,7 @@ pub struct Context {
     uses: Uses,
     events: EventQueue<AsyncEvent>,
     counts: Mutex<Counts>,
+    waits: ExpectedWaits,
     /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
@@ -103,6 +106,11 @@ impl Context {
 
     pub(crate) fn provider(&self) -> &dyn Provider {
         &*self.device.provider
+    }
+
+    /// Returns how the program waits for events of this context's completion queues.
+    pub(crate) const fn waits(&self) -> &ExpectedWaits {
+        &self.waits
     }
 
     /// Closes the context.

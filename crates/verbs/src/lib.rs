@@ -19,6 +19,7 @@ mod completion_queue;
 mod device;
 mod error;
 mod event_queue;
+mod expected_waits;
 mod log;
 mod memory_region;
 mod memory_window;
