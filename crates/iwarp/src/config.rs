@@ -14,6 +14,13 @@ pub const PIECES_MAX: usize = 32;
 /// Shortest TCP segment in bytes for which FPDUs are cut. A shorter MSS is treated as this one.
 pub const MSS_MIN: u16 = 128;
 
+/// Smallest value of [`Config::fpdu_bytes`].
+pub const FPDU_BYTES_MIN: u16 = MSS_MIN;
+
+/// Largest value of [`Config::fpdu_bytes`]. The length field has 16 bits, and with the headers, a
+/// longer FPDU would exceed them.
+pub const FPDU_BYTES_MAX: u16 = 65_000;
+
 /// The messages that an initiator offers as its ready-to-receive (RTR) message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RtrKinds {
@@ -96,6 +103,10 @@ pub struct Config {
     /// Whether FPDUs may exceed a TCP segment from the start. Otherwise they may once the peer has
     /// set the bit [`wire_iwarp::SetupFlags::gso`].
     pub long_fpdus: bool,
+    /// Maximum length of the FPDUs that this end sends, in bytes with CRC and markers, whatever the
+    /// peer takes. From [`FPDU_BYTES_MIN`] to [`FPDU_BYTES_MAX`]; other values are treated as the
+    /// nearer one. `None` follows what the peer is known to take.
+    pub fpdu_bytes: Option<u16>,
     /// Maximum length of the private data in a request of the peer, in bytes.
     pub private_data_max: u16,
     /// Whether a message of the peer may wait for a receive. Otherwise it ends the stream if there is
@@ -121,6 +132,7 @@ impl Default for Config {
             peer_to_peer: Some(RtrKinds::ALL),
             mss: 1448,
             long_fpdus: false,
+            fpdu_bytes: None,
             private_data_max: 512,
             waits_for_receives: false,
             work_capacity: 32,

@@ -45,7 +45,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    //= RFC 5041 section 5.2: the first message of each queue has the MSN 1
+    //= RFC 5041 section 4.3: the first message of each queue has the MSN 1
     /// Returns the position before the first FPDU.
     pub(crate) fn new() -> Self {
         Self {

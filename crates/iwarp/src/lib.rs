@@ -45,7 +45,8 @@ mod work;
 
 pub use blamed::BlamedSegment;
 pub use config::{
-    Config, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, MSS_MIN, PIECES_MAX, PeerKind, RtrKinds, Terms,
+    Config, FPDU_BYTES_MAX, FPDU_BYTES_MIN, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, MSS_MIN,
+    PIECES_MAX, PeerKind, RtrKinds, Terms,
 };
 pub use event::{EndCause, Event, Kind, SetupFault, Status};
 pub use gather::{Gather, Part, TURN_BYTES};

@@ -79,7 +79,7 @@ impl Stream {
         Ok(placement)
     }
 
-    //= RFC 5041 section 5.3: Read Responses answer the oldest outstanding read, in order
+    //= RFC 5040 section 5.5: Read Responses answer the oldest outstanding read, in order
     /// Checks that a segment continues the answer to the oldest outstanding read.
     fn check_answer(
         &self,
@@ -111,7 +111,7 @@ impl Stream {
         is_first && is_empty_send && self.rtr == Some(Rtr::Send)
     }
 
-    //= RFC 5041 section 5.2: the MSN of an untagged message is that of the next buffer
+    //= RFC 5041 section 7.1: the MSN of an untagged message is that of the next buffer
     //= RFC 5041 section 5.2: segments of an untagged message arrive with contiguous MOs
     /// Checks a segment of a Send, and takes a receive for its first segment.
     fn check_send(

@@ -7,7 +7,7 @@ use wire_iwarp::{
     Trailer, encode_length,
 };
 
-use crate::config::{MSS_MIN, Rtr};
+use crate::config::{FPDU_BYTES_MAX, FPDU_BYTES_MIN, MSS_MIN, Rtr};
 use crate::cursor::{Active, Cursor};
 use crate::event::{EndCause, Status};
 use crate::gather::{Gather, Part, Rest};
@@ -383,14 +383,19 @@ impl Stream {
     //= RFC 5044 section 5: an FPDU fits into a TCP segment unless the peer is known to take longer ones
     /// Returns the largest payload of an FPDU whose headers have this length.
     fn payload_max(&self, header_bytes: usize) -> u32 {
-        if self.terms.long_fpdus {
-            return LONG_PAYLOAD_BYTES;
-        }
-        let mss = usize::from(self.config.mss.max(MSS_MIN));
-        let markers =
-            if self.terms.sends_markers { MARKER_BYTES * mss.div_ceil(MARKER_INTERVAL) } else { 0 };
+        let room = match self.config.fpdu_bytes {
+            Some(bytes) => bytes.clamp(FPDU_BYTES_MIN, FPDU_BYTES_MAX),
+            None if self.terms.long_fpdus => return LONG_PAYLOAD_BYTES,
+            None => self.config.mss.max(MSS_MIN),
+        };
+        let room = usize::from(room);
+        let markers = if self.terms.sends_markers {
+            MARKER_BYTES * room.div_ceil(MARKER_INTERVAL)
+        } else {
+            0
+        };
         // A multiple of 8 needs no pads, and siw rounds like this.
-        let fpdu = (mss - markers) & !7;
+        let fpdu = (room - markers) & !7;
         (fpdu - LENGTH_BYTES - header_bytes - CRC_BYTES) as u32
     }
 

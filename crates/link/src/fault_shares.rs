@@ -24,7 +24,7 @@ pub enum FaultSharesError {
     #[error("{0:?} has no value; write it as in loss=0.01")]
     NoValue(String),
     /// No fault has this name.
-    #[error("{0:?} is not a fault; use loss, dup or reorder")]
+    #[error("{0:?} is not a fault; use loss, dup or reorder, or delay or cut for iWARP devices")]
     Name(String),
     /// The value is not a number from 0.0 to 1.0.
     #[error("{0:?} is not a share; use a number between 0 and 1")]
@@ -54,6 +54,17 @@ impl FromStr for FaultShares {
 
     /// Parses text like `loss=0.01,dup=0.01,reorder=0.05`.
     fn from_str(text: &str) -> Result<Self, FaultSharesError> {
+        Self::parse(text, |_, _| false)
+    }
+}
+
+impl FaultShares {
+    /// Parses text like `loss=0.01,dup=0.01`. Passes other names and their rates to `other`, which
+    /// returns whether it knows the name.
+    pub(crate) fn parse(
+        text: &str,
+        mut other: impl FnMut(&str, f64) -> bool,
+    ) -> Result<Self, FaultSharesError> {
         let mut shares = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, share) =
@@ -64,7 +75,8 @@ impl FromStr for FaultShares {
                 "loss" => shares.loss = number,
                 "dup" => shares.duplication = number,
                 "reorder" => shares.reordering = number,
-                other => return Err(FaultSharesError::Name(other.into())),
+                name if other(name, number) => {}
+                name => return Err(FaultSharesError::Name(name.into())),
             }
         }
         Ok(shares)

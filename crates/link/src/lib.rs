@@ -44,6 +44,7 @@ pub mod shared_files;
 mod shm;
 mod signals;
 mod slots;
+mod stream_faults;
 pub mod tcp;
 mod threads;
 mod udp;
@@ -73,6 +74,7 @@ pub use room::make_room;
 pub use shm::{ShmError, ShmLink, fuzz_shm_messages, fuzz_shm_ring};
 pub use signals::{HeldSignals, blocked_signals};
 pub use slots::{ClaimedSlot, SlotError, Slots};
+pub use stream_faults::{StreamFaultShares, StreamFaults};
 pub use threads::start_thread;
 pub use udp::{
     AuxiliarySocket, GROUP_PORT, PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink,

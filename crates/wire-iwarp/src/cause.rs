@@ -149,7 +149,7 @@ impl Cause {
             | Self::ProtectionStream
             | Self::ProtectionWrap
             | Self::ProtectionUnspecified => "RFC 5040 section 7.2",
-            Self::ProtectionInvalidate | Self::OperationInvalidate => "RFC 5040 section 5.1",
+            Self::ProtectionInvalidate | Self::OperationInvalidate => "RFC 5040 section 5.3",
             Self::OperationVersion | Self::OperationOpcode => "RFC 5040 section 4.1",
             Self::RdmapCatastrophic
             | Self::OperationStream
@@ -159,12 +159,12 @@ impl Cause {
             | Self::TaggedBounds
             | Self::TaggedStream
             | Self::TaggedWrap
-            | Self::UntaggedQueueNumber => "RFC 5041 section 7.1",
-            Self::TaggedVersion | Self::UntaggedVersion => "RFC 5041 section 4.1",
-            Self::UntaggedNoBuffer
+            | Self::UntaggedQueueNumber
+            | Self::UntaggedNoBuffer
             | Self::UntaggedMsn
             | Self::UntaggedMo
-            | Self::UntaggedTooLong => "RFC 5041 section 5.2",
+            | Self::UntaggedTooLong => "RFC 5041 section 7.1",
+            Self::TaggedVersion | Self::UntaggedVersion => "RFC 5041 section 4.1",
             Self::DdpCatastrophic => "RFC 5041 section 7.2",
             Self::MpaCrc => "RFC 5044 section 4.4",
             Self::MpaMarkerAndLength => "RFC 5044 section 4.3",

@@ -1,12 +1,13 @@
 //! Rules of DDP and RDMAP against a scripted peer.
 
 use wire_iwarp::{
-    Cause, DdpHeader, ErrorCode, Opcode, QueueNumber, ReadRequest, Segment, Stag, decode_terminate,
+    Cause, DdpHeader, ErrorCode, Opcode, QueueNumber, ReadRequest, Segment, SetupFlags, Stag,
+    decode_terminate,
 };
 
 use super::memory::pattern;
 use super::scripted::{OPEN, OWN, SHUT, Subject, depths, enhanced, fpdu, raw_fpdu, segments, send};
-use crate::config::Config;
+use crate::config::{Config, FPDU_BYTES_MAX, FPDU_BYTES_MIN};
 use crate::event::{EndCause, Event, Kind, Status};
 use crate::memory::{Access, Memory, Piece};
 use crate::planted::{Planted, plant};
@@ -55,7 +56,7 @@ fn a_bad_write_is_terminated_with_its_cause_and_places_nothing() {
     }
 }
 
-//= RFC 5041 section 5.2: the MSN of an untagged message is that of the next buffer
+//= RFC 5041 section 7.1: the MSN of an untagged message is that of the next buffer
 //= RFC 5041 section 5.2: segments of an untagged message arrive with contiguous MOs
 #[test]
 fn a_bad_send_is_terminated_with_its_cause_and_places_nothing() {
@@ -395,7 +396,7 @@ fn cause_of_answer(stag: Stag, offset: u64, last: bool, bytes: usize) -> Option<
     subject.cause()
 }
 
-//= RFC 5041 section 5.3: Read Responses answer the oldest outstanding read, in order
+//= RFC 5040 section 5.5: Read Responses answer the oldest outstanding read, in order
 #[test]
 fn an_answer_that_is_not_the_expected_one_is_terminated() {
     let own = Stag(OWN);
@@ -558,7 +559,7 @@ fn a_misplaced_marker_is_terminated() {
 }
 
 //= RFC 5044 section 5: an FPDU fits into a TCP segment unless the peer is known to take longer ones
-//= RFC 5041 section 5.2: the first message of each queue has the MSN 1
+//= RFC 5041 section 4.3: the first message of each queue has the MSN 1
 #[test]
 fn fpdus_are_as_long_as_the_peer_takes() {
     for (long_fpdus, lengths) in [(false, vec![1424, 1424, 1152]), (true, vec![4000])] {
@@ -578,6 +579,47 @@ fn fpdus_are_as_long_as_the_peer_takes() {
         };
         assert!(sent.iter().all(|sent| msn(sent.0) == 1));
     }
+}
+
+#[test]
+fn a_setting_gives_the_length_of_fpdus_whatever_the_peer_takes() {
+    for (fpdu_bytes, lengths) in [
+        (0, (104, 15)),
+        (FPDU_BYTES_MIN, (104, 15)),
+        (1000, (976, 2)),
+        (FPDU_BYTES_MAX, (1500, 1)),
+        (u16::MAX, (1500, 1)),
+    ] {
+        for long_fpdus in [false, true] {
+            let fpdu_bytes = Some(fpdu_bytes);
+            let mut subject = Subject::open(Config { long_fpdus, fpdu_bytes, ..Config::default() });
+            let piece = Piece { key: OWN, address: 0x8000, bytes: 1500 };
+            let kind = WorkKind::Send { solicited: false, invalidate: None };
+            let payload = Payload::Pieces(&[piece]);
+            let work = Work { id: 1, kind, payload, signaled: true, fence: false };
+            subject.stream.post_send(&work).expect("room for one");
+            let sent = subject.segments();
+            let longest = sent.iter().map(|sent| sent.1.len()).max();
+            assert_eq!((longest, sent.len()), (Some(lengths.0), lengths.1), "{fpdu_bytes:?}");
+        }
+    }
+}
+
+#[test]
+fn the_longest_fpdu_of_the_settings_has_room_for_markers() {
+    let config = Config { fpdu_bytes: Some(FPDU_BYTES_MAX), ..Config::default() };
+    let flags = SetupFlags { markers: true, ..enhanced() };
+    let mut subject = Subject::responder(config, flags, Some(depths(4, 4)));
+    subject.give(&fpdu(&write(true, Stag(1), 0), &[], false));
+    let piece = Piece { key: OWN, address: 0x8000, bytes: 0x20000 };
+    let kind = WorkKind::Write { stag: Stag(5), offset: 0 };
+    let payload = Payload::Pieces(&[piece]);
+    let work = Work { id: 1, kind, payload, signaled: true, fence: false };
+    subject.stream.post_send(&work).expect("room for one");
+    subject.stream.poll_transmit(&mut subject.memory, &mut subject.out);
+    let longest = subject.out.frame_lengths().max().expect("an FPDU");
+    let limit = usize::from(FPDU_BYTES_MAX);
+    assert!((limit - 16..=limit).contains(&longest), "{longest} bytes");
 }
 
 #[test]

@@ -159,6 +159,7 @@ fn random_config(random: &mut Random) -> Config {
         peer_to_peer: is_offered.then_some(kinds),
         mss: random.pick(&[0, 200, 536, 1448, 8948]),
         long_fpdus: random.one_in(3),
+        fpdu_bytes: random.one_in(4).then(|| random.pick(&[0, 128, 900, 20_000, u16::MAX])),
         private_data_max: 512,
         waits_for_receives: random.one_in(2),
         work_capacity: 1 + random.below(8) as u16,

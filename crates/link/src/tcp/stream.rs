@@ -200,6 +200,19 @@ impl StreamWriter {
         stream: &TcpStream,
         parts: impl Iterator<Item = StreamPart<'a>>,
     ) -> io::Result<Option<usize>> {
+        self.write_at_most(stream, parts, usize::MAX)
+    }
+
+    /// Writes like [`StreamWriter::write`], but at most `bytes` bytes.
+    ///
+    /// # Errors
+    /// Returns the errors of [`StreamWriter::write`].
+    pub fn write_at_most<'a>(
+        &mut self,
+        stream: &TcpStream,
+        parts: impl Iterator<Item = StreamPart<'a>>,
+        bytes: usize,
+    ) -> io::Result<Option<usize>> {
         self.vectors.clear();
         self.vectors.extend(parts.take(Self::PARTS_MAX).map(|part| match part {
             StreamPart::Own(bytes) => {
@@ -209,6 +222,13 @@ impl StreamWriter {
                 iovec { iov_base: slice.start.cast_mut().cast(), iov_len: slice.len as usize }
             }
         }));
+        if bytes < usize::MAX {
+            let mut left = bytes;
+            for vector in &mut self.vectors {
+                vector.iov_len = vector.iov_len.min(left);
+                left -= vector.iov_len;
+            }
+        }
         let message = libc::msghdr {
             msg_name: std::ptr::null_mut(),
             msg_namelen: 0,
