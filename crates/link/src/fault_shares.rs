@@ -5,6 +5,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::fault::FaultConfig;
+use crate::stream_faults::StreamFaultShares;
 
 /// Fault rates for arriving frames. Each is a fraction of all frames, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,6 +33,16 @@ pub enum FaultSharesError {
 }
 
 impl FaultShares {
+    /// Parses text like `loss=0.01,delay=0.1`, with rates for links and for TCP streams.
+    ///
+    /// # Errors
+    /// Returns [`FaultSharesError`]; each variant names one cause.
+    pub fn parse_with_streams(text: &str) -> Result<(Self, StreamFaultShares), FaultSharesError> {
+        let mut of_streams = StreamFaultShares::default();
+        let of_links = Self::parse(text, |name, share| of_streams.set(name, share))?;
+        Ok((of_links, of_streams))
+    }
+
     /// Returns whether any rate is above zero.
     pub fn is_any(&self) -> bool {
         *self != Self::default()
@@ -86,6 +97,19 @@ impl FaultShares {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_of_streams_are_named_beside_those_of_links() {
+        let parse = FaultShares::parse_with_streams;
+        let of_links = FaultShares { loss: 0.5, ..FaultShares::default() };
+        let of_streams = StreamFaultShares { delay: 0.25, cut: 1.0 };
+        assert_eq!(parse("delay=0.25, loss=0.5,cut=1"), Ok((of_links, of_streams)));
+        assert!(of_streams.is_any() && !StreamFaultShares::default().is_any());
+        assert_eq!(parse("cut=2"), Err(FaultSharesError::Share("2".into())));
+        assert_eq!(parse("luck=1"), Err(FaultSharesError::Name("luck".into())));
+        let error = "delay=0.25".parse::<FaultShares>();
+        assert_eq!(error, Err(FaultSharesError::Name("delay".into())));
+    }
 
     #[test]
     fn shares_are_named_and_within_bounds() {

@@ -38,6 +38,7 @@ mod netlink;
 pub mod packet;
 mod payload;
 mod pcapng;
+mod random;
 mod refusal;
 mod room;
 pub mod shared_files;

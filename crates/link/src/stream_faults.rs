@@ -1,7 +1,6 @@
 //! Faults that are injected into the byte streams of TCP connections.
 
-use crate::fault::Random;
-use crate::fault_shares::FaultSharesError;
+use crate::random::Random;
 
 /// The rates of faults in the byte streams of TCP connections, from 0.0 to 1.0. TCP itself repairs
 /// losses, so that a protocol over TCP only meets bytes that arrive late, and readings and writings
@@ -69,35 +68,9 @@ const SHORT_CUTS: f64 = 0.5;
 /// Bytes before which a short cut ends: the headers of two short messages.
 const SHORT_BYTES: usize = 64;
 
-impl crate::FaultShares {
-    /// Parses text like `loss=0.01,delay=0.1`, with rates for links and for TCP streams.
-    ///
-    /// # Errors
-    /// Returns [`FaultSharesError`]; each variant names one cause.
-    pub fn parse_with_streams(text: &str) -> Result<(Self, StreamFaultShares), FaultSharesError> {
-        let mut of_streams = StreamFaultShares::default();
-        let of_links = Self::parse(text, |name, share| of_streams.set(name, share))?;
-        Ok((of_links, of_streams))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FaultShares;
-
-    #[test]
-    fn shares_of_streams_are_named_beside_those_of_links() {
-        let parse = FaultShares::parse_with_streams;
-        let of_links = FaultShares { loss: 0.5, ..FaultShares::default() };
-        let of_streams = StreamFaultShares { delay: 0.25, cut: 1.0 };
-        assert_eq!(parse("delay=0.25, loss=0.5,cut=1"), Ok((of_links, of_streams)));
-        assert!(of_streams.is_any() && !StreamFaultShares::default().is_any());
-        assert_eq!(parse("cut=2"), Err(FaultSharesError::Share("2".into())));
-        assert_eq!(parse("luck=1"), Err(FaultSharesError::Name("luck".into())));
-        let error = "delay=0.25".parse::<FaultShares>();
-        assert_eq!(error, Err(FaultSharesError::Name("delay".into())));
-    }
 
     #[test]
     fn as_many_readings_are_late_and_cut_as_the_shares_say() {

@@ -14,7 +14,6 @@ use wire_edge::Moved;
 
 use crate::arming::Arming;
 use crate::attached::{ASK_SILENT_NS, Attached};
-use crate::auxiliary::READY_MAX;
 use crate::auxiliary_sockets::{AUXILIARY_KEYS, AuxiliaryError, AuxiliarySockets, group_address};
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
@@ -335,14 +334,10 @@ impl Driver {
             host.hooks.on_due(&mut self.engine, memory.begun(), now);
             worked = true;
         }
-        if host.sleeper.auxiliary.is_in_use() {
-            let (ready, other_ready) = if is_parting {
-                (false, false)
-            } else {
-                self.poll_auxiliary(host, caller, now, &memory)
-            };
+        if !is_parting && host.sleeper.auxiliary.is_in_use() {
+            let (ready, again) = self.poll_auxiliary(host, caller, now, &memory);
             worked |= ready;
-            more |= other_ready;
+            more |= again;
         }
         // If the hooks post work, this turn sends it.
         let has_news = worked && self.report_news(host, now, &memory);
@@ -793,9 +788,6 @@ impl Driver {
     /// machines and auxiliary sockets. Returns whether any was ready, and whether to poll them again
     /// in another turn at once. In the turns of a polling application, polls only at intervals,
     /// because each poll is a system call.
-    ///
-    /// A machine says itself whether it has more to do, and its descriptors end the next sleep while
-    /// they are ready. Another poll after each of its messages would only cost a system call.
     #[cold]
     fn poll_auxiliary(
         &mut self,
@@ -809,17 +801,12 @@ impl Driver {
         }
         self.auxiliary_at = now;
         let Self { engine, auxiliary_sockets, machines, .. } = self;
-        let mut of_machines = 0;
         let ready = host.sleeper.auxiliary.poll(|key, ready| match key {
-            MACHINE_KEYS.. => {
-                of_machines += 1;
-                machines.on_descriptor(key, ready);
-            }
+            MACHINE_KEYS.. => machines.on_descriptor(key, ready),
             AUXILIARY_KEYS.. => auxiliary_sockets.receive(engine, memory.begun(), now, key),
             _ => host.hooks.on_descriptor(engine, memory.begun(), now, key, ready),
         });
-        self.machines.on_polled(ready);
-        (ready > 0, ready > of_machines || ready >= READY_MAX as usize)
+        (ready > 0, self.machines.on_polled(ready))
     }
 
     /// Announces to the links that a thread is about to sleep. Returns false if frames already wait

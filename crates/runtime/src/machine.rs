@@ -157,6 +157,8 @@ pub(crate) struct Machines {
     attached: Vec<(MachineId, Box<dyn Machine>)>,
     /// Number of machines attached so far.
     count: u32,
+    /// Number of ready descriptors of machines since the last call of [`Machines::on_polled`].
+    ready: usize,
     /// Earliest time at which a machine wants its next turn.
     due: Instant,
     /// Completion queues that the runtime has to report.
@@ -165,7 +167,7 @@ pub(crate) struct Machines {
 
 impl Machines {
     pub(crate) const fn new() -> Self {
-        Self { attached: Vec::new(), count: 0, due: Instant::NEVER, fired: Vec::new() }
+        Self { attached: Vec::new(), count: 0, ready: 0, due: Instant::NEVER, fired: Vec::new() }
     }
 
     #[inline]
@@ -217,6 +219,7 @@ impl Machines {
 
     /// Passes a ready descriptor to the machine that watches it under this key of the epoll set.
     pub(crate) fn on_descriptor(&mut self, common_key: u64, ready: Readiness) {
+        self.ready += 1;
         let key = common_key & KEY_MAX;
         let found = self.attached.iter_mut().find(|(id, _)| id.common_key(key) == common_key);
         if let Some((_, machine)) = found {
@@ -225,14 +228,19 @@ impl Machines {
     }
 
     /// Announces to each machine a poll that found `ready` descriptors, unless others may be ready,
-    /// too.
-    pub(crate) fn on_polled(&mut self, ready: usize) {
+    /// too. Returns whether to poll again in another turn at once.
+    ///
+    /// A machine says itself whether it has more to do, and its descriptors end the next sleep while
+    /// they are ready. Another poll after each of its messages would only cost a system call.
+    pub(crate) fn on_polled(&mut self, ready: usize) -> bool {
+        let of_machines = std::mem::take(&mut self.ready);
         if ready >= READY_MAX as usize {
-            return;
+            return true;
         }
         for (_, machine) in &mut self.attached {
             machine.on_polled();
         }
+        ready > of_machines
     }
 
     /// Makes a turn of each machine. Returns the combined results.
