@@ -92,7 +92,9 @@ impl Node {
         let Some(fetch) = self.fetches.get_mut(&page) else { return };
         fetch.is_stale = false;
         let (rank, address) = self.layout.directory(page);
-        if fetch.waiters.iter().any(|(_, need)| *need != Need::Read) {
+        //= dsm-protocol.md: noted.2
+        let claims = host.notes_writes() && !fetch.waiters.is_empty();
+        if claims || fetch.waiters.iter().any(|(_, need)| *need != Need::Read) {
             fetch.step = FetchStep::Claim;
             self.claim(host, page, is_frame_zero, (rank, address));
         } else {
@@ -148,16 +150,19 @@ impl Node {
             return Err(Fault::Directory { page, entry });
         }
         let is_write = fetch.waiters.iter().any(|(_, need)| *need != Need::Read);
+        let claims = host.notes_writes() && !fetch.waiters.is_empty();
         let is_stale = fetch.is_stale && !is_planted(Planted::UsesStaleFetch);
         if home.is_some() {
             self.pages.at(page).home = home;
         }
-        if home.is_some() || is_stale || is_write {
+        if home.is_some() || is_stale || is_write || claims {
             self.locate(host, page);
             return Ok(());
         }
-        host.clear(page);
-        self.make_clean(host, page);
+        if !host.notes_writes() {
+            host.clear(page);
+            self.make_clean(host, page);
+        }
         self.end_fetch(host, page);
         Ok(())
     }
@@ -307,7 +312,8 @@ impl Node {
     //= dsm-protocol.md: interval.1
     /// Makes a clean page writable. Its home is known.
     pub(crate) fn upgrade(&mut self, host: &mut dyn Host, page: PageNumber) {
-        if !self.is_in_place(page) {
+        // Where writes are noted, the page has a twin already, and may differ from it.
+        if !self.is_in_place(page) && !host.notes_writes() {
             host.make_twin(page);
         }
         self.pages.at(page).state = State::Dirty;
@@ -315,7 +321,11 @@ impl Node {
         host.protect(page, Access::Write);
     }
 
+    //= dsm-protocol.md: noted.1
     pub(crate) fn make_clean(&mut self, host: &mut dyn Host, page: PageNumber) {
+        if host.notes_writes() && !self.is_in_place(page) {
+            host.make_twin(page);
+        }
         self.pages.at(page).state = State::Clean;
         host.protect(page, Access::Read);
     }
@@ -354,7 +364,8 @@ impl Node {
             return acquire.is_some();
         }
         self.make_absent(host, page);
-        if found.state == State::Dirty {
+        //= dsm-protocol.md: noted.3
+        if found.state == State::Dirty || host.notes_writes() {
             if !is_planted(Planted::DropsChanges) && self.post_changes(host, page) {
                 self.interval.touched.push(page);
             }

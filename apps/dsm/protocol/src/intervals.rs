@@ -47,6 +47,7 @@ impl Node {
     //= dsm-protocol.md: interval.2
     /// Posts the changes of all dirty pages. Writes that follow belong to the next interval.
     fn close_interval(&mut self, host: &mut dyn Host) {
+        self.find_written(host);
         let mut dirty = std::mem::take(&mut self.interval.dirty);
         dirty.sort_unstable();
         dirty.dedup();
@@ -79,6 +80,29 @@ impl Node {
         self.interval.closing = Some(notices);
     }
 
+    //= dsm-protocol.md: noted.1
+    /// Adds the pages whose writes were noted to the dirty pages.
+    ///
+    /// Costs what [`crate::Pages::take_written`] costs, which looks at every page.
+    fn find_written(&mut self, host: &mut dyn Host) {
+        if !host.notes_writes() || is_planted(Planted::ForgetsNotedWrites) {
+            return;
+        }
+        let mut written = std::mem::take(&mut self.written);
+        host.take_written(&mut written);
+        for page in written.drain(..) {
+            let found = self.pages.at(page);
+            if found.state == State::Clean {
+                found.state = State::Dirty;
+                self.interval.dirty.push(page);
+            }
+            if found.pins > 0 {
+                host.protect(page, Access::Write);
+            }
+        }
+        self.written = written;
+    }
+
     //= dsm-protocol.md: share.2
     /// Ends the interval for a dirty page. Returns whether the page needs a notice.
     fn close_page(&mut self, host: &mut dyn Host, page: PageNumber) -> bool {
@@ -106,7 +130,10 @@ impl Node {
         }
         let has_changed = self.post_changes(host, page);
         if !is_pinned {
-            host.drop_twin(page);
+            // Where writes are noted, the twin has what a later diff must be compared with.
+            if !host.notes_writes() {
+                host.drop_twin(page);
+            }
             self.pages.at(page).state = State::Clean;
         }
         has_changed

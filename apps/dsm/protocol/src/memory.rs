@@ -16,7 +16,23 @@ pub enum Access {
 }
 
 /// The frames of the pages of a node, and their twins.
+///
+/// Writes to pages that are only readable usually fault. Memory that *notes* them instead has no
+/// faults for such writes: [`Pages::take_written`] reports them later.
 pub trait Pages {
+    /// Returns whether writes to readable pages may be noted instead of causing faults. The answer
+    /// is always the same.
+    fn notes_writes(&self) -> bool {
+        false
+    }
+
+    /// Appends each page that the application may have written since it became readable, or since
+    /// the last call. These pages become readable: later writes fault, or are noted. Called only if
+    /// the memory notes writes.
+    fn take_written(&mut self, pages: &mut Vec<PageNumber>) {
+        let _ = pages;
+    }
+
     /// Sets what the application may do with a page. When the call returns, accesses that are no
     /// longer permitted fault.
     fn protect(&mut self, page: PageNumber, access: Access);

@@ -198,6 +198,9 @@ impl Node {
                 State::Open => self.make_clean(host, page),
                 State::Dirty if was_in_place => host.make_twin(page),
                 State::Dirty if is_in_place => host.drop_twin(page),
+                //= dsm-protocol.md: noted.4
+                State::Clean if was_in_place && host.notes_writes() => host.make_twin(page),
+                State::Clean if is_in_place && host.notes_writes() => host.drop_twin(page),
                 _ => {}
             }
         }

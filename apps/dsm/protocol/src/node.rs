@@ -47,6 +47,8 @@ pub struct Node {
     pub(crate) words: Vec<u8>,
     /// The payload of a Patch; kept for the same reason.
     pub(crate) payload: Vec<u8>,
+    /// Pages that the application has written; kept for the same reason.
+    pub(crate) written: Vec<PageNumber>,
     message: Vec<u8>,
     arrived: Vec<u8>,
 }
@@ -56,9 +58,10 @@ impl Node {
     /// have the same settings.
     ///
     /// # Errors
-    /// [`Misuse::Settings`] if a number of `config` is out of its range.
+    /// [`Misuse::Settings`] if a number of `config` is out of its range, or if the memory notes
+    /// writes and the race detector is on.
     pub fn new(config: Config, host: &mut dyn Host) -> Result<Self, Misuse> {
-        if !config.is_valid() {
+        if !config.is_valid() || config.races && host.notes_writes() {
             return Err(Misuse::Settings);
         }
         let nodes = config.nodes as usize;
@@ -89,6 +92,7 @@ impl Node {
             failure: None,
             words: Vec::new(),
             payload: Vec::new(),
+            written: Vec::new(),
             message: Vec::new(),
             arrived: Vec::new(),
         };

@@ -31,6 +31,8 @@ pub(crate) enum Planted {
     IgnoresOverwritten,
     /// An atomic leaves copies of its page as they are.
     HidesAtomic,
+    /// An interval ignores writes that the memory has noted.
+    ForgetsNotedWrites,
     /// A semaphore answers without the clock of the thread that posted.
     ForgetsPost,
 }

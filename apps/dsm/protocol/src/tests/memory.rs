@@ -1,6 +1,8 @@
 //! The memory of a simulated node.
 
-use crate::diff::{self, Bitmap, PAGE_BYTES, PageBytes, WORD_BYTES};
+use std::collections::BTreeSet;
+
+use crate::diff::{self, Bitmap, PAGE_BYTES, PAGE_WORDS, PageBytes, WORD_BYTES};
 use crate::identity::PageNumber;
 use crate::memory::Access;
 use crate::transport::Area;
@@ -12,6 +14,9 @@ pub(super) struct Memory {
     control: Vec<u8>,
     twins: Vec<Option<Box<PageBytes>>>,
     access: Vec<Access>,
+    /// Whether writes to readable pages are noted, and which pages have them.
+    pub(super) notes_writes: bool,
+    written: BTreeSet<PageNumber>,
 }
 
 impl Memory {
@@ -23,6 +28,8 @@ impl Memory {
             control: vec![0; control_bytes as usize],
             twins: vec![None; pages as usize],
             access: vec![Access::None; pages as usize],
+            notes_writes: false,
+            written: BTreeSet::new(),
         }
     }
 
@@ -65,10 +72,28 @@ impl Memory {
 
     /// Writes a word as the application does.
     pub(super) fn write(&mut self, word: usize, value: u32) {
+        if self.notes_writes {
+            self.written.insert(PageNumber((word / PAGE_WORDS) as u32));
+        }
         self.frames[word * WORD_BYTES..][..WORD_BYTES].copy_from_slice(&value.to_le_bytes());
     }
 
+    /// Returns the pages that were written and are accessible still, and makes them readable.
+    pub(super) fn take_written(&mut self, pages: &mut Vec<PageNumber>) {
+        for page in std::mem::take(&mut self.written) {
+            self.access[page.index()] = Access::Read;
+            pages.push(page);
+        }
+    }
+
     pub(super) fn protect(&mut self, page: PageNumber, access: Access) {
+        // Only pages that become writable again, or stay readable, keep their notes.
+        if access == Access::None || access == Access::Read && self.access(page) == Access::Write {
+            self.written.remove(&page);
+        }
+        if access == Access::Write && self.notes_writes {
+            self.written.insert(page);
+        }
         self.access[page.index()] = access;
     }
 

@@ -344,6 +344,14 @@ fn lie(random: &mut Random, arrival: &mut Arrival, bytes: &mut Vec<u8>) {
 }
 
 impl Pages for Port<'_> {
+    fn notes_writes(&self) -> bool {
+        self.network.memories[self.me.index()].notes_writes
+    }
+
+    fn take_written(&mut self, pages: &mut Vec<PageNumber>) {
+        self.memory().take_written(pages);
+    }
+
     fn protect(&mut self, page: PageNumber, access: Access) {
         self.memory().protect(page, access);
     }

@@ -26,6 +26,7 @@ fn settings(seed: u64) -> Settings {
         _ => 2 + random.below(3) as u8,
     };
     let is_large = nodes > 8;
+    let notes_writes = random.pick(&[0, 0, 0xff, 0x55]);
     let shape = Shape {
         nodes,
         threads: if is_large { 1 } else { 1 + random.below(3) as u16 },
@@ -42,13 +43,13 @@ fn settings(seed: u64) -> Settings {
         fetch_pages: if random.one_in(8) { 8 } else { 1 },
         history: random.one_in(2),
         migrate_after: random.pick(&[0, 1, 3]),
-        races: random.one_in(6),
+        races: notes_writes == 0 && random.one_in(6),
         ..Config::new(Rank(0), nodes, shape.pages)
     };
     let death = random
         .one_in(12)
         .then(|| (random.below(usize::from(nodes)) as u8, random.below(400_000) as u64));
-    Settings { seed, shape, config, death, lies_one_in: 0 }
+    Settings { seed, shape, config, death, lies_one_in: 0, notes_writes }
 }
 
 fn run_one(settings: Settings) -> Result<Summary, String> {
@@ -113,6 +114,10 @@ fn twenty_thousand_seeds_pass() {
 //= dsm-protocol.md: home.3
 //= dsm-protocol.md: diff.3
 //= dsm-protocol.md: atomic.2
+//= dsm-protocol.md: noted.1
+//= dsm-protocol.md: noted.2
+//= dsm-protocol.md: noted.3
+//= dsm-protocol.md: noted.4
 #[test]
 fn every_planted_fault_is_found() {
     let faults = [
@@ -130,6 +135,7 @@ fn every_planted_fault_is_found() {
         Planted::UnfencedPatch,
         Planted::IgnoresOverwritten,
         Planted::HidesAtomic,
+        Planted::ForgetsNotedWrites,
         Planted::ForgetsPost,
     ];
     for fault in faults {
@@ -150,6 +156,7 @@ fn racy_settings(seed: u64, has_race: bool) -> Settings {
     settings.shape.has_race = has_race;
     settings.config.nodes = settings.shape.nodes;
     settings.config.races = true;
+    settings.notes_writes = 0;
     settings.config.coherence = Coherence::Notices;
     settings.death = None;
     settings

@@ -35,6 +35,8 @@ pub(super) struct Settings {
     pub(super) death: Option<(u8, u64)>,
     /// One in so many arrivals is falsified; 0 for none.
     pub(super) lies_one_in: usize,
+    /// Nodes whose memory notes writes: bit `r mod 8` is rank `r`.
+    pub(super) notes_writes: u8,
 }
 
 /// What a run shows.
@@ -73,7 +75,11 @@ impl World {
         let Settings { seed, shape, config, .. } = settings;
         let Program { scripts, race } = program(seed, shape);
         let layout = crate::Layout::new(shape.nodes, shape.pages, config.log_entries);
-        let memory = |_| Memory::new(shape.pages, layout.bytes(), config.races);
+        let memory = |rank: u8| {
+            let mut memory = Memory::new(shape.pages, layout.bytes(), config.races);
+            memory.notes_writes = settings.notes_writes >> (rank % 8) & 1 == 1;
+            memory
+        };
         let mut network = Network::new((0..shape.nodes).map(memory).collect(), seed);
         let nodes = (0..shape.nodes).map(|rank| {
             let config = Config { rank: Rank(rank), ..config };
@@ -277,8 +283,10 @@ impl World {
     /// Returns the call that an access needs first.
     fn fault(&self, rank: u8, word: usize, is_write: bool) -> Option<Call> {
         let page = PageNumber((word / PAGE_WORDS) as u32);
-        match (self.network.memories[usize::from(rank)].access(page), is_write) {
+        let memory = &self.network.memories[usize::from(rank)];
+        match (memory.access(page), is_write) {
             (Access::Write, _) | (Access::Read, false) => None,
+            (Access::Read, true) if memory.notes_writes => None,
             (_, false) => Some(Call::ReadFault(page)),
             (_, true) => Some(Call::WriteFault(page)),
         }
