@@ -54,6 +54,12 @@ const ROOMS: &[Room] = &[
     Room { name: "dsm-protocol", lean: Lean::SansIo, is_unsafe: false },
     // Simulates clusters and their networks; hosts may run the engine.
     Room { name: "interconnect", lean: Lean::SansIo, is_unsafe: false },
+    // Shared memory for programs: drives that machine over the public API of `ethernot`.
+    Room {
+        name: "dsm",
+        lean: Lean::On(&["page-faults", "ethernot", "dsm-protocol"]),
+        is_unsafe: true,
+    },
     // Hosts on one machine, for measurements and tests. Depends on nothing.
     Room { name: "testbed", lean: Lean::On(&[]), is_unsafe: false },
     Room { name: "bench", lean: Lean::Below, is_unsafe: false },

@@ -9,11 +9,11 @@ use crate::error::{CallError, Failure, Fault, Misuse};
 use crate::identity::{PageNumber, Rank, ThreadNumber};
 use crate::layout::{Layout, MAGIC};
 use crate::lock_table::LockTable;
-use crate::memory::Host;
+use crate::memory::{Access, Host};
 use crate::message::Message;
 use crate::node_state::{Acquire, Counters, Fetch, Interval, Pending, Stage};
 use crate::objects::Objects;
-use crate::page_table::PageTable;
+use crate::page_table::{PageTable, State};
 use crate::races::{Detector, Race};
 use crate::transport::{Answer, Area, Arrival, Landing, Operation, Reason, Ticket};
 
@@ -152,6 +152,15 @@ impl Node {
     /// Returns the home of a page, as far as this node knows.
     pub fn home_of(&self, page: PageNumber) -> Option<Rank> {
         self.pages.get(page).home
+    }
+
+    /// Returns what the application may do with a page.
+    pub fn access(&self, page: PageNumber) -> Access {
+        match self.pages.get(page).state {
+            State::Absent => Access::None,
+            State::Clean => Access::Read,
+            State::Dirty | State::Open => Access::Write,
+        }
     }
 
     /// Returns the layout of the control memory.

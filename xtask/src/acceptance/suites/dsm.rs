@@ -31,7 +31,7 @@ const fn first_write(name: &'static str, most: f64, figure: &'static str) -> Row
 pub(super) const BEFORE: &str = "872e0c49";
 
 const NO_MEASUREMENT: &str = "not built yet: the modes are there, and no test compares their times";
-const NO_DSM: &str = "not built yet: the crate dsm, its interfaces and `ethernot dsm run`";
+const NO_DSM: &str = "not measured yet: the crate dsm runs, but has no tests of speed, no interfaces for C and Python";
 
 pub(super) const ROWS: &[Row] = &[
     Row {

@@ -1,0 +1,139 @@
+//! The machine of this rank behind its lock, and what threads share.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use dsm_protocol::{Call, Node, PageNumber, ThreadNumber};
+use ethernot::{CompletionQueue, Connection, Endpoint, MemoryRegion};
+use page_faults::{Access, PageFaults, PageView, Pages};
+
+use crate::error::Error;
+use crate::failure::RankFailure;
+use crate::host::Host;
+use crate::options::OnFailure;
+
+/// A rank. It lives until the process ends.
+pub(crate) struct Core {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) threads: u16,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) queue: Arc<CompletionQueue>,
+    /// The connections to all other ranks.
+    pub(crate) connections: Vec<(usize, Arc<Connection>)>,
+    /// Where each rank runs, for messages to people.
+    pub(crate) places: Vec<String>,
+    pub(crate) view: PageView,
+    pub(crate) state: Mutex<State>,
+    /// Notified when the machine has made progress and threads wait.
+    pub(crate) progress: Condvar,
+    pub(crate) on_failure: Option<OnFailure>,
+    /// Bytes of the region that are allocated.
+    pub(crate) allocated: AtomicU64,
+    /// Number of threads that use the memory so far.
+    pub(crate) threads_seen: AtomicU16,
+    /// Keeps the control memory registered.
+    pub(crate) _control: MemoryRegion,
+}
+
+/// What the lock protects.
+pub(crate) struct State {
+    pub(crate) node: Node,
+    pub(crate) host: Host,
+    /// Threads that sleep until the machine makes progress.
+    pub(crate) sleepers: usize,
+    pub(crate) failure: Option<RankFailure>,
+    /// Whether the rank has left, so that its progress thread ends.
+    pub(crate) has_left: bool,
+}
+
+/// Hands the faults of the view to the rank, once there is one.
+pub(crate) struct FaultsOf(pub(crate) Arc<OnceLock<&'static Core>>);
+
+thread_local! {
+    /// The number of this thread.
+    static NUMBER: Cell<Option<u16>> = const { Cell::new(None) };
+    /// Whether this thread is inside of a call of the crate.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks that the thread is inside of a call, until it is dropped.
+pub(crate) struct Inside;
+
+impl Inside {
+    pub(crate) fn enter() -> Self {
+        IS_INSIDE.set(true);
+        Self
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        IS_INSIDE.set(false);
+    }
+}
+
+impl Core {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of the calling thread. A thread gets one when it first uses the memory.
+    pub(crate) fn thread(&self) -> Result<ThreadNumber, Error> {
+        if let Some(number) = NUMBER.get() {
+            return Ok(ThreadNumber(number));
+        }
+        let next = |seen| (seen < self.threads).then_some(seen + 1);
+        let taken = self.threads_seen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let number = taken.map_err(|_| Error::TooManyThreads(self.threads))?;
+        NUMBER.set(Some(number));
+        Ok(ThreadNumber(number))
+    }
+
+    /// Lets the machine handle its arrivals, and wakes threads that sleep.
+    pub(crate) fn advance(&self, state: &mut State) {
+        let State { node, host, .. } = state;
+        node.poll(host);
+        if state.failure.is_none() {
+            let place = |rank: usize| self.places.get(rank).cloned().unwrap_or_default();
+            let own = |error| RankFailure::own(self.rank, place(self.rank), format!("{error}"));
+            let by_memory = state.host.memory.take_error().map(own);
+            let by_node = || Some(RankFailure::new(state.node.failure()?, self.rank, place));
+            state.failure = by_memory.or_else(by_node);
+        }
+        if state.sleepers > 0 {
+            self.progress.notify_all();
+        }
+    }
+
+    /// Makes a page accessible for the calling thread. Returns false if the access is an error.
+    fn handle_fault(&self, page: usize, access: Access) -> bool {
+        if IS_INSIDE.get() {
+            self.complain("shared memory was accessed inside of a call of the shared memory");
+            return false;
+        }
+        let page = PageNumber(page as u32);
+        let call = match access {
+            Access::Read => Call::ReadFault(page),
+            Access::Write => Call::WriteFault(page),
+        };
+        match self.call_for_page(call, page) {
+            Ok(()) => true,
+            Err(error) => {
+                self.complain(&error.to_string());
+                false
+            }
+        }
+    }
+
+    fn complain(&self, what: &str) {
+        eprintln!("ethernot dsm: rank {}: {what}", self.rank);
+    }
+}
+
+impl PageFaults for FaultsOf {
+    fn on_fault(&self, _pages: &Pages, page: usize, access: Access) -> bool {
+        self.0.get().is_some_and(|core| core.handle_fault(page, access))
+    }
+}

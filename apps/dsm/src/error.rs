@@ -1,0 +1,117 @@
+//! Errors of the crate.
+
+use std::io;
+use std::time::Duration;
+
+use dsm_protocol::Misuse;
+use page_faults::ViewError;
+use thiserror::Error;
+
+use crate::failure::RankFailure;
+
+/// Why a call of the crate failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A variable of the environment has no number.
+    #[error(
+        "{name}={value} is not a number; start the program by `ethernot dsm run -n 4 -- PROGRAM`, or set {name}"
+    )]
+    Variable {
+        /// The variable.
+        name: &'static str,
+        /// Its value; empty if it is not set.
+        value: String,
+    },
+    /// The environment names no method.
+    #[error("{name}={0} names no method; use asynchronous, synchronous or mprotect", name = crate::METHOD)]
+    Method(String),
+    /// The rank is not below the number of ranks.
+    #[error("rank {rank} of {size} ranks: ranks are 0 to {last}, and there are at most {most} ranks", last = size.saturating_sub(1), most = dsm_protocol::NODES_MAX)]
+    Rank {
+        /// The rank.
+        rank: usize,
+        /// The number of ranks.
+        size: usize,
+    },
+    /// Several ranks, but no address at which they meet.
+    #[error("no address at which the ranks meet; set {name} to an address of the host of rank 0, such as 10.0.0.1:7000", name = crate::MEET)]
+    NoMeetingPlace,
+    /// The region has no bytes, or too many.
+    #[error("a region of {0} bytes; choose 1 byte to 64 GiB with `Options::region_bytes`")]
+    Region(u64),
+    /// The number of threads is out of range.
+    #[error("{0} threads; choose 1 to 65535 with `Options::threads`")]
+    Threads(usize),
+    /// More threads use the memory than the options say.
+    #[error(
+        "more than {0} threads of the process use the memory; raise `Options::threads` on all ranks"
+    )]
+    TooManyThreads(u16),
+    /// The process has joined before.
+    #[error("the process has joined already; a process can join once")]
+    Joined,
+    /// The region cannot be mapped or watched.
+    #[error("map the shared region: {0}")]
+    View(#[from] ViewError),
+    /// The network does not work.
+    #[error("{step}: {source}")]
+    Network {
+        /// What failed.
+        step: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The progress thread did not start.
+    #[error("start the progress thread: {0}; raise the limit of processes (`ulimit -u`)")]
+    Thread(io::Error),
+    /// A rank refused this one.
+    #[error("rank {rank} refuses this rank: {reason}")]
+    Refused {
+        /// The rank that refuses.
+        rank: usize,
+        /// Why.
+        reason: String,
+    },
+    /// Not all ranks came.
+    #[error(
+        "rank {rank} did not come within {limit:?}; check that all {size} ranks were started, and that they reach {meet}"
+    )]
+    Missing {
+        /// The first rank that is missing.
+        rank: usize,
+        /// The number of ranks.
+        size: usize,
+        /// The address of rank 0.
+        meet: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// The region has no room.
+    #[error(
+        "{wanted} bytes do not fit into the {left} bytes that are left of the region; raise `Options::region_bytes` on all ranks"
+    )]
+    NoRoom {
+        /// Bytes that were asked for.
+        wanted: u64,
+        /// Bytes that are left.
+        left: u64,
+    },
+    /// The call is not permitted.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
+    /// A rank has failed, and the shared memory with it.
+    #[error(transparent)]
+    Failed(#[from] RankFailure),
+}
+
+impl Error {
+    /// Returns the error of a step that uses the network.
+    pub(crate) fn network<E>(step: impl Into<String>) -> impl FnOnce(E) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let step = step.into();
+        move |source| Self::Network { step, source: source.into() }
+    }
+}

@@ -1,0 +1,126 @@
+//! What two ranks tell each other when they connect.
+
+use ethernot::RemoteRegion;
+
+use crate::network::PeerMemory;
+
+/// The settings that must be equal on all ranks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Settings {
+    pub(crate) size: u32,
+    pub(crate) pages: u32,
+    pub(crate) threads: u32,
+}
+
+/// The private data of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Greeting {
+    pub(crate) rank: u32,
+    pub(crate) settings: Settings,
+    pub(crate) process: u32,
+    pub(crate) memory: PeerMemory,
+    pub(crate) host: String,
+}
+
+impl Greeting {
+    /// Encodes the greeting: magic, five numbers of 4 bytes, two regions, the name of the host.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        let Settings { size, pages, threads } = self.settings;
+        for number in [self.rank, size, pages, threads, self.process] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(self.memory.frames.to_bytes());
+        bytes.extend(self.memory.control.to_bytes());
+        bytes.extend(self.host.bytes().take(HOST_BYTES_MAX));
+        bytes
+    }
+
+    /// Decodes a greeting. Returns `None` if the bytes are none of this version.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (magic, rest) = bytes.split_first_chunk::<8>()?;
+        let (numbers, rest) = rest.split_first_chunk::<20>()?;
+        let (frames, rest) = rest.split_at_checked(RemoteRegion::BYTES)?;
+        let (control, host) = rest.split_at_checked(RemoteRegion::BYTES)?;
+        if magic != MAGIC {
+            return None;
+        }
+        let mut numbers = numbers.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+        let mut number = || numbers.next();
+        let (rank, size, pages) = (number()?, number()?, number()?);
+        let (threads, process) = (number()?, number()?);
+        let frames = RemoteRegion::from_bytes(frames).ok()?;
+        let control = RemoteRegion::from_bytes(control).ok()?;
+        Some(Self {
+            rank,
+            settings: Settings { size, pages, threads },
+            process,
+            memory: PeerMemory { frames, control },
+            host: String::from_utf8_lossy(host).into_owned(),
+        })
+    }
+
+    /// Returns why a rank with these settings refuses the sender, or `None` if it does not.
+    pub(crate) fn refusal(&self, own: Settings) -> Option<String> {
+        let found = self.settings;
+        let differs = |what, found: u32, own: u32| {
+            let text = format!("it has {found} {what}, this rank {own}; use the same on all ranks");
+            (found != own).then_some(text)
+        };
+        differs("ranks", found.size, own.size)
+            .or_else(|| differs("pages", found.pages, own.pages))
+            .or_else(|| differs("threads", found.threads, own.threads))
+            .or_else(|| (self.rank >= own.size).then(|| format!("there is no rank {}", self.rank)))
+    }
+
+    /// Returns where the sender runs, for messages to people.
+    pub(crate) fn place(&self) -> String {
+        format!("process {} on {}", self.process, self.host)
+    }
+}
+
+/// `ENTDSMG` and the version.
+const MAGIC: &[u8; 8] = b"ENTDSMG\x01";
+
+/// Bytes of a host's name that are sent.
+const HOST_BYTES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use ethernot::RemoteKey;
+
+    use super::*;
+
+    fn greeting() -> Greeting {
+        let region = |key| RemoteRegion { key: RemoteKey(key), address: 4096, len: 8192 };
+        Greeting {
+            rank: 3,
+            settings: Settings { size: 4, pages: 100, threads: 1 },
+            process: 77,
+            memory: PeerMemory { frames: region(5), control: region(6) },
+            host: "node7".into(),
+        }
+    }
+
+    #[test]
+    fn a_greeting_comes_back_and_a_cut_one_is_none() {
+        let bytes = greeting().to_bytes();
+        let decoded = Greeting::from_bytes(&bytes).unwrap();
+        assert_eq!((decoded.rank, decoded.settings), (3, greeting().settings));
+        assert_eq!(decoded.memory.control, greeting().memory.control);
+        assert_eq!(decoded.place(), "process 77 on node7");
+        assert!((0..68).all(|length| Greeting::from_bytes(&bytes[..length]).is_none()));
+        assert!(Greeting::from_bytes(&[0; 100]).is_none());
+    }
+
+    #[test]
+    fn other_settings_and_impossible_ranks_are_refused_with_both_numbers() {
+        let own = greeting().settings;
+        assert_eq!(greeting().refusal(own), None);
+        let other = Settings { pages: 200, ..own };
+        let text = greeting().refusal(other).unwrap();
+        assert!(text.contains("100 pages") && text.contains("200"), "{text}");
+        let beyond = Greeting { rank: 4, ..greeting() };
+        assert!(beyond.refusal(own).unwrap().contains("no rank 4"));
+    }
+}

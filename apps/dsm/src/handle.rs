@@ -1,0 +1,339 @@
+//! A process's part in the shared memory.
+
+use std::fmt;
+use std::fs;
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::Duration;
+
+use bytemuck::Pod;
+use dsm_protocol::{
+    AtomicOperation, Call, Config, Counters, Layout, NODES_MAX, Node, PAGES_MAX, PageNumber, Rank,
+};
+use ethernot::{Buffer, CompletionQueue, Endpoint, MemoryRegion, Rights};
+use page_faults::{Method, PageView, Pages, ViewOptions};
+
+use crate::allocation::REGION;
+use crate::core::{Core, FaultsOf, State};
+use crate::environment;
+use crate::error::Error;
+use crate::greeting::{Greeting, Settings};
+use crate::host::Host;
+use crate::local::Local;
+use crate::meeting::{self, Seat};
+use crate::memory::Memory;
+use crate::mutex::DsmMutex;
+use crate::network::{Network, PeerMemory};
+use crate::options::Options;
+use crate::progress;
+use crate::slice::DsmSlice;
+
+/// A process's part in the shared memory: its rank.
+///
+/// A rank ends by [`Dsm::finalize`]. If it is dropped otherwise, for example by a panic, the program
+/// ends on all ranks.
+pub struct Dsm {
+    core: &'static Core,
+}
+
+impl Dsm {
+    /// Joins the other ranks. Returns when all are there.
+    ///
+    /// # Errors
+    /// Each variant of [`Error`] names a cause and its remedy.
+    pub fn join(options: Options) -> Result<Self, Error> {
+        if HAS_JOINED.swap(true, Ordering::AcqRel) {
+            return Err(Error::Joined);
+        }
+        let joined = join(options);
+        if joined.is_err() {
+            HAS_JOINED.store(false, Ordering::Release);
+        }
+        joined.map(|core| Self { core })
+    }
+
+    /// Returns the rank of this process, from 0.
+    pub fn rank(&self) -> usize {
+        self.core.rank
+    }
+
+    /// Returns the number of ranks.
+    pub fn size(&self) -> usize {
+        self.core.size
+    }
+
+    /// Returns how writes are found.
+    pub fn method(&self) -> Method {
+        self.core.view.pages().method()
+    }
+
+    /// Returns what the machine of this rank has done.
+    pub fn counters(&self) -> Counters {
+        self.core.lock().node.counters()
+    }
+
+    /// Allocates `count` elements, which are zero. All ranks must make the same allocations in the
+    /// same order; each then gets the same address. Elements of 1 KiB and more in total begin at a
+    /// page.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if the region is full.
+    pub fn alloc<T: Pod>(&self, count: usize) -> Result<DsmSlice<'_, T>, Error> {
+        Ok(DsmSlice::new(self.core.allocate(count)?, count))
+    }
+
+    /// Allocates a value under a lock. The value is zero. All ranks must do so in the same order.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if the region is full.
+    pub fn mutex<T: Pod>(&self) -> Result<DsmMutex<'_, T>, Error> {
+        Ok(DsmMutex::new(self, self.core.allocate(1)?))
+    }
+
+    /// Waits until all threads of all ranks are at the barrier. Afterwards, each sees what the
+    /// others wrote before it.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if a rank has failed, or waits at another barrier.
+    pub fn barrier(&self) -> Result<(), Error> {
+        let count = u32::from(self.core.threads) * self.core.size as u32;
+        self.core.call(Call::Barrier { address: self.barrier_address(), count }).map(drop)
+    }
+
+    /// Acquires the lock that a number names. The number may be the address of what the lock
+    /// protects; the memory at that address is not used.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if this thread holds the lock already, [`Error::Failed`] if a rank has
+    /// failed.
+    pub fn lock(&self, lock: u64) -> Result<(), Error> {
+        self.core.call(Call::Lock(lock)).map(drop)
+    }
+
+    /// Releases a lock.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if this thread does not hold the lock, [`Error::Failed`] if a rank has
+    /// failed.
+    pub fn unlock(&self, lock: u64) -> Result<(), Error> {
+        self.core.call(Call::Unlock(lock)).map(drop)
+    }
+
+    /// Adds to an element, wrapping around, in one step among all ranks. Returns the former value.
+    /// Orders no other accesses. The element must not be accessed by loads and stores at the same
+    /// time.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if a rank has failed.
+    ///
+    /// # Panics
+    /// If `index` is out of bounds.
+    pub fn fetch_add(
+        &self,
+        elements: DsmSlice<'_, u64>,
+        index: usize,
+        operand: u64,
+    ) -> Result<u64, Error> {
+        let place = elements.slice(index..=index);
+        let address = (place.as_ptr().addr() - self.core.view.pages().view().addr()) as u64;
+        let operation = AtomicOperation::FetchAdd(operand);
+        self.core.call(Call::Atomic { address, operation })
+    }
+
+    /// Begins to fetch the pages of elements, so that later accesses need not wait.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if a rank has failed.
+    pub fn prefetch<T: Pod>(&self, elements: DsmSlice<'_, T>) -> Result<(), Error> {
+        let bytes = elements.len() * size_of::<T>();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let start = elements.as_ptr().addr() - self.core.view.pages().view().addr();
+        let (first, last) = (start / PAGE_BYTES, (start + bytes - 1) / PAGE_BYTES);
+        let count = (last - first + 1) as u32;
+        self.core.call(Call::Prefetch { first: PageNumber(first as u32), count }).map(drop)
+    }
+
+    /// Waits until all ranks have come here, and leaves. Threads other than the caller must not use
+    /// the memory any more.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if a rank has failed.
+    pub fn finalize(self) -> Result<(), Error> {
+        let core = self.core;
+        if core.threads == 1 {
+            self.barrier()?;
+        } else {
+            // The other threads do not come.
+            let (address, count) = (FINAL_BARRIER, core.size as u32);
+            core.call(Call::Barrier { address, count })?;
+        }
+        let mut state = core.lock();
+        state = wait_until(core, state, |state| state.host.network.is_idle())?;
+        state.host.network.say_goodbye();
+        let is_over = |state: &State| state.host.network.is_alone() && state.host.network.is_idle();
+        state = wait_until(core, state, is_over)?;
+        state.has_left = true;
+        drop(state);
+        // All ranks have said that they need nothing any more, so an error changes nothing.
+        let _late = core.endpoint.shutdown(Some(SHUTDOWN));
+        mem::forget(self);
+        Ok(())
+    }
+
+    /// Returns the address of the next barrier. It depends on what was allocated, so that ranks that
+    /// have not allocated the same notice it there.
+    fn barrier_address(&self) -> u64 {
+        REGION as u64 + self.core.allocated.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Dsm {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rank, size) = (self.rank(), self.size());
+        formatter.debug_struct("Dsm").field("rank", &rank).field("size", &size).finish()
+    }
+}
+
+impl Drop for Dsm {
+    fn drop(&mut self) {
+        self.core.lock().has_left = true;
+        // The others see that the connections close without a goodbye, and end.
+        let _late = self.core.endpoint.shutdown(Some(SHUTDOWN));
+    }
+}
+
+fn wait_until<'a>(
+    core: &Core,
+    mut state: std::sync::MutexGuard<'a, State>,
+    is_met: impl Fn(&State) -> bool,
+) -> Result<std::sync::MutexGuard<'a, State>, Error> {
+    loop {
+        core.advance(&mut state);
+        if is_met(&state) {
+            return Ok(state);
+        }
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone().into());
+        }
+        state = core.sleep(state, Some(Duration::from_millis(1)));
+    }
+}
+
+fn join(options: Options) -> Result<&'static Core, Error> {
+    let seat = seat(&options)?;
+    let threads = u16::try_from(options.threads).ok().filter(|threads| *threads > 0);
+    let threads = threads.ok_or(Error::Threads(options.threads))?;
+    let pages = options.region_bytes.div_ceil(PAGE_BYTES as u64);
+    let pages = u32::try_from(pages).ok().filter(|pages| (1..=PAGES_MAX).contains(pages));
+    let pages = pages.ok_or(Error::Region(options.region_bytes))?;
+    let method = environment::method(environment::of_process(environment::METHOD))?;
+    let method = options.method.or(method);
+
+    let endpoint = meeting::open(&seat)?;
+    let faults = Arc::new(OnceLock::new());
+    let view = ViewOptions { pages: pages as usize, address: Some(REGION), method };
+    let view = PageView::new(&view, FaultsOf(Arc::clone(&faults)))?;
+    let config = Config { threads, ..Config::new(Rank(seat.rank as u8), seat.size as u8, pages) };
+    let layout = Layout::new(config.nodes, pages, config.log_entries);
+    let control = Buffer::new(layout.bytes());
+    let frames = Arc::new(register_frames(&endpoint, view.pages())?);
+    let rights = Rights::REMOTE_READ.union(Rights::REMOTE_WRITE).union(Rights::REMOTE_ATOMIC);
+    let control_region = endpoint
+        .register(Arc::clone(&control), rights)
+        .map_err(Error::network("register the control memory"))?;
+    let memory = PeerMemory { frames: frames.remote(), control: control_region.remote() };
+
+    let queue = Arc::new(CompletionQueue::new(COMPLETIONS));
+    // SAFETY: the view is kept in `Core`, which lives until the process ends.
+    let local = unsafe { Local::new(view.pages().frames(), view.pages().bytes(), control) };
+    let network = Network::new((config.rank, seat.size), &endpoint, &queue, &frames, local)
+        .map_err(Error::network("register memory for operations"))?;
+    let mut host = Host { memory: Memory::new(Arc::clone(view.pages()))?, network };
+    // The control memory has its first words before a peer can read them.
+    let node = Node::new(config, &mut host)?;
+    let greeting = Greeting {
+        rank: seat.rank as u32,
+        settings: Settings { size: seat.size as u32, pages, threads: threads.into() },
+        process: std::process::id(),
+        memory,
+        host: host_name(),
+    };
+    let met = meeting::meet(&endpoint, &queue, &seat, &greeting, options.limit)?;
+    let mut places = vec![greeting.place(); seat.size];
+    let mut connections = Vec::new();
+    for (rank, peer) in met {
+        if let Some(place) = places.get_mut(rank) {
+            *place = peer.greeting.place();
+        }
+        let connection = Arc::new(peer.connection);
+        host.network
+            .connect(rank, Arc::clone(&connection), peer.greeting.memory)
+            .map_err(Error::network(format!("post receives for rank {rank}")))?;
+        connections.push((rank, connection));
+    }
+    let state = State { node, host, sleepers: 0, failure: None, has_left: false };
+    let core = Box::leak(Box::new(Core {
+        rank: seat.rank,
+        size: seat.size,
+        threads,
+        endpoint,
+        queue,
+        connections,
+        places,
+        view,
+        state: Mutex::new(state),
+        progress: Condvar::new(),
+        on_failure: options.on_failure,
+        allocated: AtomicU64::new(0),
+        threads_seen: AtomicU16::new(0),
+        _control: control_region,
+    }));
+    faults.get_or_init(|| &*core);
+    progress::start(core).map_err(Error::Thread)?;
+    Ok(core)
+}
+
+/// Registers the frames, so that peers read and write them. Their addresses are offsets.
+fn register_frames(endpoint: &Endpoint, pages: &Pages) -> Result<MemoryRegion, Error> {
+    let step = || Error::network("register the frames of the region");
+    let rights = Rights::ALL;
+    let (table, domain, bytes) = (endpoint.memory(), endpoint.domain(), pages.bytes() as u64);
+    // SAFETY: the frames stay mapped and accessible until the process ends, because `Core` keeps the
+    // view. The program accesses them by atomics, or through the view.
+    let region = unsafe { table.register_raw_lazily(domain, pages.frames(), bytes, 0, rights) };
+    let region = region.map_err(step())?;
+    endpoint.adopt(region).map_err(step())
+}
+
+fn seat(options: &Options) -> Result<Seat, Error> {
+    let found = environment::rank_and_size(environment::of_process)?;
+    let (rank, size) = options.rank_and_size.or(found).unwrap_or((0, 1));
+    if rank >= size || size > NODES_MAX {
+        return Err(Error::Rank { rank, size });
+    }
+    let meet = options.meet.clone().or_else(|| environment::of_process(environment::MEET));
+    let alone = (size == 1).then(|| "127.0.0.1:0".to_owned());
+    let meet = alone.or(meet).ok_or(Error::NoMeetingPlace)?;
+    Ok(Seat { rank, size, meet })
+}
+
+fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| "an unnamed host".into(), |name| name.trim().into())
+}
+
+static HAS_JOINED: AtomicBool = AtomicBool::new(false);
+
+/// Completions that a rank can have at a time: receives, and operations in flight.
+const COMPLETIONS: usize = 1 << 16;
+
+const PAGE_BYTES: usize = 4096;
+
+/// The address of the barrier of processes with several threads, outside of the region.
+const FINAL_BARRIER: u64 = 8;
+
+/// How long a rank that leaves waits until the others know it.
+const SHUTDOWN: Duration = Duration::from_millis(500);

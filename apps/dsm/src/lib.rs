@@ -1,0 +1,73 @@
+//! Shared memory over Ethernet: processes, on one host or several, share a region of memory by
+//! ordinary loads and stores.
+//!
+//! Each process is a *rank* of the program. All ranks run the same program, and the region is at the
+//! same address in all of them.
+//!
+//! ```
+//! use dsm::{Dsm, Options};
+//!
+//! # fn main() -> Result<(), dsm::Error> {
+//! let dsm = Dsm::join(Options::new())?; // `ethernot dsm run -n 4 -- PROGRAM` starts four ranks.
+//! let squares = dsm.alloc::<u64>(1024)?;
+//! for index in (dsm.rank()..1024).step_by(dsm.size()) {
+//!     squares.set(index, (index * index) as u64);
+//! }
+//! dsm.barrier()?;
+//! assert_eq!(squares.get(31), 961); // Whichever rank has written it.
+//! dsm.finalize()
+//! # }
+//! ```
+//!
+//! # What a rank sees
+//!
+//! The memory is release consistent. A rank sees what another rank has written before it released a
+//! lock, or entered a barrier, if the rank itself has acquired the lock, or left the barrier, after
+//! that. A program without data races sees one memory. The grain is a word of four bytes: two ranks
+//! that write different bytes of one word, without an order between them, have a race.
+//!
+//! # What is unsafe
+//!
+//! [`DsmSlice::get`] and [`DsmSlice::set`] copy single elements, and are safe: a race gives an old or
+//! a new element. References to the memory are `unsafe`, because the compiler assumes that no other
+//! thread changes what a reference points to. [`DsmMutex`] is the exception: its guard proves that no
+//! other thread of any rank has a reference.
+//!
+//! # What does not work
+//!
+//! * System calls do not fault. A `read` or `write` of memory that is not present fails with
+//!   `EFAULT`. Copy the bytes to memory of the process first.
+//! * A process joins once, and must not fork afterwards.
+
+#![expect(clippy::disallowed_methods, reason = "the driver of the machine measures time and waits")]
+
+mod allocation;
+mod calls;
+mod core;
+mod environment;
+mod error;
+mod failure;
+mod greeting;
+mod handle;
+mod host;
+pub mod launch;
+mod local;
+mod meeting;
+mod memory;
+mod mutex;
+mod network;
+mod options;
+mod progress;
+mod slice;
+mod staging;
+mod words;
+
+pub use dsm_protocol::Counters;
+pub use environment::{MEET, METHOD, RANK, SIZE};
+pub use error::Error;
+pub use failure::RankFailure;
+pub use handle::Dsm;
+pub use mutex::{DsmMutex, DsmMutexGuard};
+pub use options::Options;
+pub use page_faults::Method;
+pub use slice::DsmSlice;

@@ -1,0 +1,272 @@
+//! How the ranks find and connect to each other.
+//!
+//! Rank 0 listens at an address that all ranks know. Each other rank connects to it, and then gets a
+//! table with the addresses of all ranks. After that each rank connects to those below it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ethernot::{
+    CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest, Endpoint, Grants,
+    Listener, OperationOptions, Polling, RejectReason, Terms, WaitError,
+};
+
+use crate::error::Error;
+use crate::greeting::Greeting;
+
+/// A rank's place in the program.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    /// The address of rank 0.
+    pub(crate) meet: String,
+}
+
+/// A peer that is connected.
+pub(crate) struct Met {
+    pub(crate) connection: Connection,
+    pub(crate) greeting: Greeting,
+}
+
+/// Makes the endpoint of a rank.
+pub(crate) fn open(seat: &Seat) -> Result<Endpoint, Error> {
+    let is_loopback = seat.meet.starts_with("127.") || seat.meet.starts_with("localhost");
+    let address = match seat.rank {
+        0 => Some(seat.meet.clone()),
+        _ if is_loopback => Some("127.0.0.1:0".to_owned()),
+        _ => None,
+    };
+    let build = |shared_memory| {
+        let builder = Endpoint::builder().polling(Polling::for_at_most(AWAKE));
+        let builder = builder.shared_memory(shared_memory);
+        address.iter().fold(builder, |builder, address| builder.bind(address)).build()
+    };
+    // A host without shared memory has other links.
+    build(true).or_else(|_| build(false)).map_err(Error::network(format!(
+        "open the links of rank {} (meeting at {})",
+        seat.rank, seat.meet
+    )))
+}
+
+/// Connects a rank to all others. Returns them by their ranks.
+pub(crate) fn meet(
+    endpoint: &Endpoint,
+    queue: &Arc<CompletionQueue>,
+    seat: &Seat,
+    greeting: &Greeting,
+    limit: Duration,
+) -> Result<BTreeMap<usize, Met>, Error> {
+    if seat.size == 1 {
+        return Ok(BTreeMap::new());
+    }
+    let listener = endpoint.listen(SERVICE).map_err(Error::network("listen for ranks"))?;
+    let deadline = Instant::now() + limit;
+    let meeting = Meeting { endpoint, queue, seat, greeting, limit, deadline, listener };
+    if seat.rank == 0 { meeting.host() } else { meeting.visit() }
+}
+
+struct Meeting<'a> {
+    endpoint: &'a Endpoint,
+    queue: &'a Arc<CompletionQueue>,
+    seat: &'a Seat,
+    greeting: &'a Greeting,
+    limit: Duration,
+    deadline: Instant,
+    listener: Listener,
+}
+
+impl Meeting<'_> {
+    /// Meets the others as rank 0.
+    fn host(&self) -> Result<BTreeMap<usize, Met>, Error> {
+        let mut met = BTreeMap::new();
+        let mut addresses = BTreeMap::new();
+        while met.len() + 1 < self.seat.size {
+            let (rank, address, peer) = self.accept(&met, 1)?;
+            addresses.insert(rank, address);
+            met.insert(rank, peer);
+        }
+        let table: String =
+            addresses.iter().map(|(rank, address)| format!("{rank} {address}\n")).collect();
+        for (rank, peer) in &met {
+            let step = || Error::network(format!("send the table of addresses to rank {rank}"));
+            let sent = peer.connection.send_message(table.as_bytes(), OperationOptions::NONE);
+            let sent = sent.map_err(step())?;
+            sent.wait(Some(self.left()))
+                .map_err(Error::network(format!("send the table of addresses to rank {rank}")))?;
+        }
+        Ok(met)
+    }
+
+    /// Meets the others as a rank above 0.
+    fn visit(&self) -> Result<BTreeMap<usize, Met>, Error> {
+        let first = self.connect(0, &self.seat.meet)?;
+        let step = "receive the table of addresses from rank 0";
+        let table = first.connection.receive_message(TABLE_BYTES_MAX);
+        let table = table.map_err(Error::network(step))?.wait(Some(self.left()));
+        let table = match table {
+            Ok(table) => table.to_vec().map_err(Error::network(step))?,
+            Err(failure) => return Err(self.missing_at(failure)),
+        };
+        let addresses = parse_table(&String::from_utf8_lossy(&table));
+        let mut met = BTreeMap::from([(0, first)]);
+        for rank in 1..self.seat.rank {
+            let address = addresses.get(&rank).ok_or_else(|| self.missing(rank))?;
+            met.insert(rank, self.connect(rank, &address.to_string())?);
+        }
+        while met.len() + 1 < self.seat.size {
+            let (rank, _, peer) = self.accept(&met, self.seat.rank + 1)?;
+            met.insert(rank, peer);
+        }
+        Ok(met)
+    }
+
+    /// Accepts a rank, which must be at least `lowest`.
+    fn accept(
+        &self,
+        met: &BTreeMap<usize, Met>,
+        lowest: usize,
+    ) -> Result<(usize, SocketAddr, Met), Error> {
+        let request = match self.listener.accept(Some(self.left())) {
+            Ok(request) => request,
+            Err(WaitError::TimedOut { .. }) => {
+                let is_missing = |rank: &usize| !met.contains_key(rank);
+                let rank = (lowest..self.seat.size).find(is_missing).unwrap_or(lowest);
+                return Err(self.missing(rank));
+            }
+            Err(error) => return Err(Error::network("wait for ranks")(error)),
+        };
+        let Some(greeting) = Greeting::from_bytes(request.private_data()) else {
+            return Err(refuse(
+                request,
+                "it speaks another version; install the same on all hosts",
+            ));
+        };
+        let rank = greeting.rank as usize;
+        if let Some(reason) = greeting.refusal(self.greeting.settings) {
+            return Err(refuse(request, &reason));
+        }
+        if met.contains_key(&rank) || rank < lowest {
+            let reason = format!("there are two processes with rank {rank}; give each its own");
+            return Err(refuse(request, &reason));
+        }
+        let address = request.peer().to_socket();
+        let address = address.ok_or_else(|| self.missing(rank))?;
+        let accepted = request.accept_with(self.options());
+        let connection =
+            accepted.map_err(Error::network(format!("accept the connection of rank {rank}")))?;
+        Ok((rank, address, Met { connection, greeting }))
+    }
+
+    /// Connects to a rank, and tries again while it is not there yet.
+    fn connect(&self, rank: usize, address: &str) -> Result<Met, Error> {
+        loop {
+            let error = match self.endpoint.connect_with(address, self.options()) {
+                Ok(connection) => {
+                    let greeting = Greeting::from_bytes(&connection.peer_data());
+                    let reason = "it speaks another version; install the same on all hosts";
+                    let refused = || Error::Refused { rank, reason: reason.into() };
+                    let greeting = greeting.ok_or_else(refused)?;
+                    return Ok(Met { connection, greeting });
+                }
+                Err(error) => error,
+            };
+            match error {
+                ConnectError::Closed {
+                    reason: ethernot::Closed::Rejected(RejectReason::Application),
+                    private_data,
+                    ..
+                } if !private_data.is_empty() => {
+                    let reason = String::from_utf8_lossy(&private_data).into_owned();
+                    return Err(Error::Refused { rank, reason });
+                }
+                ConnectError::Closed { .. } | ConnectError::TimedOut { .. } => {
+                    if self.left().is_zero() {
+                        return Err(self.missing(rank));
+                    }
+                    thread::sleep(PAUSE);
+                }
+                other => return Err(Error::network(format!("connect to rank {rank}"))(other)),
+            }
+        }
+    }
+
+    fn options(&self) -> ConnectOptions {
+        let grants =
+            Grants::default().keep_alive_ns(Some(KEEP_ALIVE_NS)).silence_ns(Some(SILENCE_NS));
+        ConnectOptions::new()
+            .service(SERVICE)
+            .private_data(self.greeting.to_bytes())
+            .queue(Arc::clone(self.queue))
+            .limit(Some(self.left()))
+            .terms(Terms::default().grants(grants))
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    fn missing(&self, rank: usize) -> Error {
+        let Seat { size, meet, .. } = self.seat.clone();
+        Error::Missing { rank, size, meet, limit: self.limit }
+    }
+
+    /// Returns the error if rank 0 sends no table: it waits for a rank, or has ended.
+    fn missing_at(&self, failure: ethernot::OperationFailure) -> Error {
+        if self.left().is_zero() {
+            return Error::network("wait until rank 0 has met all other ranks")(failure);
+        }
+        Error::network("rank 0 has ended while it waited for the other ranks; see its output")(
+            failure,
+        )
+    }
+}
+
+/// Refuses a request, and returns the error of this rank.
+fn refuse(request: ConnectionRequest, reason: &str) -> Error {
+    let peer = request.peer();
+    // If this fails, the peer has gone already.
+    let _gone = request.reject(reason.as_bytes());
+    Error::network(format!("the process at {peer} cannot join"))(reason.to_owned())
+}
+
+/// Returns the addresses of a table, by rank. Lines that are malformed are left out.
+fn parse_table(table: &str) -> BTreeMap<usize, SocketAddr> {
+    let parse = |line: &str| {
+        let (rank, address) = line.split_once(' ')?;
+        Some((rank.parse().ok()?, address.parse().ok()?))
+    };
+    table.lines().filter_map(parse).collect()
+}
+
+/// The number of the service at which ranks listen.
+const SERVICE: u32 = 0x0044_534d;
+
+/// How long threads that serve peers stay awake after a frame.
+const AWAKE: Duration = Duration::from_micros(50);
+
+/// Pause between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Silence after which a rank is asked for a sign of life, and after which it counts as dead: 0.5 s
+/// and 1.2 s, so that its death is known within 2 s.
+const KEEP_ALIVE_NS: u64 = 500_000_000;
+const SILENCE_NS: u64 = 1_200_000_000;
+
+/// Bytes of a table: 64 lines of a rank and an address.
+const TABLE_BYTES_MAX: u32 = 64 * 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_the_addresses_by_rank_and_skips_what_is_none() {
+        let table = parse_table("1 127.0.0.1:80\nx 127.0.0.1:81\n2 nowhere\n\n3 [::1]:9\n");
+        assert_eq!(table.keys().copied().collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(table[&1], "127.0.0.1:80".parse().unwrap());
+    }
+}

@@ -1,0 +1,320 @@
+//! The frames of the pages of a rank, their twins, and what the application may do with them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use dsm_protocol::diff::{self, Bitmap, PAGE_BYTES, PageBytes};
+use dsm_protocol::{Access, PageNumber};
+use page_faults::{Method, Pages, ViewError};
+
+use crate::words;
+
+/// The memory of a rank. Its owner has the lock of the machine.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pages: Arc<Pages>,
+    /// What the application may do with each page.
+    access: Vec<Access>,
+    twins: Vec<Option<Box<PageBytes>>>,
+    /// Twins that are not in use, so that making one allocates nothing.
+    spare: Vec<Box<PageBytes>>,
+    notes_writes: bool,
+    /// The page behind the last one that was ever accessible.
+    end: usize,
+    written: Vec<Range<usize>>,
+    /// How often a page changed its access.
+    changes: u64,
+    error: Option<ViewError>,
+}
+
+impl Memory {
+    pub(crate) fn new(pages: Arc<Pages>) -> Result<Self, ViewError> {
+        let count = pages.count();
+        let notes_writes = notes_writes(&pages)?;
+        Ok(Self {
+            pages,
+            access: vec![Access::None; count],
+            twins: vec![None; count],
+            spare: Vec::new(),
+            notes_writes,
+            end: 0,
+            written: Vec::new(),
+            changes: 0,
+            error: None,
+        })
+    }
+
+    /// Returns the first byte of the frames.
+    pub(crate) fn frames(&self) -> *mut u8 {
+        self.pages.frames()
+    }
+
+    /// Returns the length of the region in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.bytes()
+    }
+
+    /// Returns the error that a change of pages had, once.
+    pub(crate) fn take_error(&mut self) -> Option<ViewError> {
+        self.error.take()
+    }
+
+    /// Returns how often a page changed its access.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Maps a page again. The kernel may have taken it out of the view, or a scan may have protected
+    /// it, although the machine permits the access.
+    pub(crate) fn map_again(&mut self, page: PageNumber, access: Access) {
+        if access != Access::None {
+            self.map(page, access);
+        }
+    }
+
+    fn map(&mut self, page: PageNumber, access: Access) {
+        let index = page.index();
+        let view_access = match access {
+            Access::Write => page_faults::Access::Write,
+            Access::None | Access::Read => page_faults::Access::Read,
+        };
+        let mapped = self.pages.map(index..index + 1, view_access);
+        self.note(mapped);
+        self.end = self.end.max(index + 1);
+        self.set(page, access);
+    }
+
+    fn set(&mut self, page: PageNumber, access: Access) {
+        if let Some(place) = self.access.get_mut(page.index()) {
+            *place = access;
+        }
+    }
+
+    fn note(&mut self, outcome: Result<(), ViewError>) {
+        if let Err(error) = outcome {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    fn frame(&self, page: PageNumber) -> Option<*mut u8> {
+        let start = page.index() * PAGE_BYTES;
+        // The addition stays inside of the mapping, because the page is one of the region.
+        (start < self.bytes()).then(|| self.frames().wrapping_add(start))
+    }
+
+    fn read_frame(&self, page: PageNumber, bytes: &mut PageBytes) {
+        if let Some(frame) = self.frame(page) {
+            // SAFETY: the frame is a page of the mapping.
+            unsafe { words::load_page(frame, bytes) };
+        }
+    }
+}
+
+impl dsm_protocol::Pages for Memory {
+    fn notes_writes(&self) -> bool {
+        self.notes_writes
+    }
+
+    fn take_written(&mut self, pages: &mut Vec<PageNumber>) {
+        let mut written = std::mem::take(&mut self.written);
+        let taken = self.pages.take_written(0..self.end, &mut written);
+        self.note(taken);
+        for page in written.drain(..).flatten() {
+            let page = PageNumber(page as u32);
+            self.set(page, Access::Read);
+            pages.push(page);
+        }
+        self.written = written;
+    }
+
+    fn protect(&mut self, page: PageNumber, access: Access) {
+        let Some(&now) = self.access.get(page.index()) else { return };
+        self.changes += 1;
+        let range = page.index()..page.index() + 1;
+        match (now, access) {
+            (Access::None, Access::None) | (Access::Read, Access::Read) => {}
+            (_, Access::None) => {
+                let unmapped = self.pages.unmap(range);
+                self.note(unmapped);
+                self.set(page, Access::None);
+            }
+            (Access::Write, Access::Read) => {
+                let mut written = std::mem::take(&mut self.written);
+                let taken = self.pages.take_written(range, &mut written);
+                self.note(taken);
+                written.clear();
+                self.written = written;
+                self.set(page, Access::Read);
+            }
+            (Access::None, Access::Read) | (_, Access::Write) => self.map(page, access),
+        }
+    }
+
+    fn clear(&mut self, page: PageNumber) {
+        if let Some(frame) = self.frame(page) {
+            // SAFETY: the frame is a page of the mapping.
+            unsafe { words::clear_page(frame) };
+        }
+    }
+
+    fn make_twin(&mut self, page: PageNumber) {
+        let Some(place) = self.twins.get_mut(page.index()) else { return };
+        let mut twin = place.take().or_else(|| self.spare.pop()).unwrap_or_else(new_page);
+        self.read_frame(page, &mut twin);
+        if let Some(place) = self.twins.get_mut(page.index()) {
+            *place = Some(twin);
+        }
+    }
+
+    fn diff(&mut self, page: PageNumber, words: &mut Vec<u8>) -> Bitmap {
+        let Some(mut twin) = self.twins.get_mut(page.index()).and_then(Option::take) else {
+            return Bitmap::EMPTY;
+        };
+        let mut now = self.spare.pop().unwrap_or_else(new_page);
+        self.read_frame(page, &mut now);
+        let bitmap = diff::compare(&now, &twin, words);
+        std::mem::swap(&mut now, &mut twin);
+        self.spare.push(now);
+        if let Some(place) = self.twins.get_mut(page.index()) {
+            *place = Some(twin);
+        }
+        bitmap
+    }
+
+    fn drop_twin(&mut self, page: PageNumber) {
+        let twin = self.twins.get_mut(page.index()).and_then(Option::take);
+        if self.spare.len() < SPARE_MAX {
+            self.spare.extend(twin);
+        }
+    }
+
+    fn merge(&mut self, page: PageNumber, bytes: &PageBytes) {
+        let Some(frame) = self.frame(page) else { return };
+        let mut now = self.spare.pop().unwrap_or_else(new_page);
+        self.read_frame(page, &mut now);
+        let twin = self.twins.get_mut(page.index()).and_then(Option::as_mut);
+        let old = twin.as_deref().unwrap_or(&now);
+        let pairs = now.as_chunks::<4>().0.iter().zip(old.as_chunks::<4>().0);
+        for (word, ((now, old), new)) in pairs.zip(bytes.as_chunks::<4>().0).enumerate() {
+            if now == old && now != new {
+                // SAFETY: the frame is a page of the mapping, which has the word.
+                unsafe { words::store_word(frame, word, *new) };
+            }
+        }
+        if let Some(twin) = twin {
+            **twin = *bytes;
+        }
+        self.spare.push(now);
+    }
+}
+
+/// Returns whether writes to readable pages are noted: always with asynchronous write protection,
+/// and with synchronous write protection before Linux 6.4. Tries it on the first page.
+fn notes_writes(pages: &Pages) -> Result<bool, ViewError> {
+    if pages.method() == Method::Asynchronous {
+        return Ok(true);
+    }
+    let mut written = Vec::new();
+    pages.map(0..1, page_faults::Access::Read)?;
+    pages.take_written(0..1, &mut written)?;
+    pages.unmap(0..1)?;
+    Ok(!written.is_empty())
+}
+
+fn new_page() -> Box<PageBytes> {
+    Box::new([0; PAGE_BYTES])
+}
+
+/// Number of twins that are kept for reuse: 4 MiB.
+const SPARE_MAX: usize = 1024;
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use dsm_protocol::Pages as _;
+    use page_faults::{PageFaults, PageView, ViewOptions};
+
+    use super::*;
+
+    struct NoFaults;
+
+    impl PageFaults for NoFaults {
+        fn on_fault(&self, _: &Pages, _: usize, _: page_faults::Access) -> bool {
+            false
+        }
+    }
+
+    /// Runs a test with each method that works here.
+    fn with_each_method(test: impl Fn(Memory, *mut u32)) {
+        for method in Method::ALL {
+            let options = ViewOptions { pages: 4, address: None, method: Some(method) };
+            match PageView::new(&options, NoFaults) {
+                Ok(view) => {
+                    let memory = Memory::new(Arc::clone(view.pages())).unwrap();
+                    test(memory, view.pages().view().cast());
+                }
+                Err(error) => println!("skipped: {error}"),
+            }
+        }
+    }
+
+    const PAGE: PageNumber = PageNumber(1);
+
+    fn write(view: *mut u32, word: usize, value: u32) {
+        // SAFETY: the word is in the view, and the page is accessible.
+        unsafe { view.add(PAGE_BYTES / 4 + word).write_volatile(value) };
+    }
+
+    #[test]
+    fn a_diff_has_the_words_that_changed_since_the_twin_and_then_since_the_diff() {
+        with_each_method(|mut memory, view| {
+            memory.make_twin(PAGE);
+            memory.protect(PAGE, Access::Write);
+            write(view, 3, 7);
+            write(view, 900, 8);
+            let mut words = Vec::new();
+            let found = memory.diff(PAGE, &mut words);
+            assert!(found.words().eq([3, 900]));
+            assert_eq!(words, [7_u32.to_ne_bytes(), 8_u32.to_ne_bytes()].concat());
+            write(view, 4, 9);
+            words.clear();
+            assert!(memory.diff(PAGE, &mut words).words().eq([4]));
+        });
+    }
+
+    #[test]
+    fn noted_writes_are_reported_once() {
+        with_each_method(|mut memory, view| {
+            if !memory.notes_writes() {
+                return;
+            }
+            memory.make_twin(PAGE);
+            memory.protect(PAGE, Access::Read);
+            write(view, 0, 1);
+            let mut pages = Vec::new();
+            memory.take_written(&mut pages);
+            assert_eq!(pages, [PAGE]);
+            pages.clear();
+            memory.take_written(&mut pages);
+            assert_eq!(pages, []);
+        });
+    }
+
+    #[test]
+    fn a_merge_keeps_own_changes_and_takes_the_others() {
+        with_each_method(|mut memory, view| {
+            memory.make_twin(PAGE);
+            memory.protect(PAGE, Access::Write);
+            write(view, 1, 5);
+            let mut bytes = [0; PAGE_BYTES];
+            bytes[4..8].copy_from_slice(&6_u32.to_ne_bytes());
+            bytes[8..12].copy_from_slice(&7_u32.to_ne_bytes());
+            memory.merge(PAGE, &bytes);
+            let mut now = [0; PAGE_BYTES];
+            memory.read_frame(PAGE, &mut now);
+            assert_eq!(now[4..12], [5_u32.to_ne_bytes(), 7_u32.to_ne_bytes()].concat());
+            // What the application has changed differs from the new twin.
+            let mut words = Vec::new();
+            assert!(memory.diff(PAGE, &mut words).words().eq([1]));
+        });
+    }
+}
