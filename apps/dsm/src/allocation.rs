@@ -14,7 +14,7 @@ impl Core {
     /// Allocates `count` elements, which are zero. Returns the address of the first one.
     pub(crate) fn allocate<T: Pod>(&self, count: usize) -> Result<*mut T, Error> {
         let region = self.view.pages().bytes() as u64;
-        let bytes = (size_of::<T>() as u64).checked_mul(count as u64).unwrap_or(u64::MAX);
+        let bytes = (size_of::<T>() as u64).saturating_mul(count as u64);
         let align = if bytes >= PAGED_FROM { PAGE } else { LINE.max(align_of::<T>() as u64) };
         let end = |start: u64| start.checked_next_multiple_of(align)?.checked_add(bytes);
         let next = |allocated| end(allocated).filter(|end| *end <= region);

@@ -41,8 +41,8 @@ pub(crate) fn rank_and_size(
 }
 
 /// Returns the method that the environment asks for.
-pub(crate) fn method(value: Option<String>) -> Result<Option<Method>, Error> {
-    match value.as_deref() {
+pub(crate) fn method(value: Option<&str>) -> Result<Option<Method>, Error> {
+    match value {
         None | Some("") => Ok(None),
         Some("asynchronous") => Ok(Some(Method::Asynchronous)),
         Some("synchronous") => Ok(Some(Method::Synchronous)),
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn methods_have_names() {
         assert_eq!(method(None).unwrap(), None);
-        assert_eq!(method(Some("mprotect".into())).unwrap(), Some(Method::Protection));
-        assert!(method(Some("fast".into())).unwrap_err().to_string().contains("synchronous"));
+        assert_eq!(method(Some("mprotect")).unwrap(), Some(Method::Protection));
+        assert!(method(Some("fast")).unwrap_err().to_string().contains("synchronous"));
     }
 }

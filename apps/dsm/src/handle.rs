@@ -229,7 +229,7 @@ fn join(options: Options) -> Result<&'static Core, Error> {
     let pages = options.region_bytes.div_ceil(PAGE_BYTES as u64);
     let pages = u32::try_from(pages).ok().filter(|pages| (1..=PAGES_MAX).contains(pages));
     let pages = pages.ok_or(Error::Region(options.region_bytes))?;
-    let method = environment::method(environment::of_process(environment::METHOD))?;
+    let method = environment::method(environment::of_process(environment::METHOD).as_deref())?;
     let method = options.method.or(method);
 
     let endpoint = meeting::open(&seat)?;

@@ -96,7 +96,7 @@ impl Local {
                 let page = self.page(start)?;
                 let first = (address - start) as usize / 4;
                 for (index, word) in bytes.as_chunks::<4>().0.iter().enumerate() {
-                    self.store_word(page, first + index, *word)?;
+                    store_word(page, first + index, *word)?;
                 }
             }
             Area::Masters => return None,
@@ -107,18 +107,9 @@ impl Local {
     fn patch(&self, area: Area, address: u64, payload: &[u8]) -> Option<Answer> {
         let page = self.page(address).filter(|_| area == Area::Frames)?;
         for (word, bytes) in diff::decode(payload)? {
-            self.store_word(page, word, bytes)?;
+            store_word(page, word, bytes)?;
         }
         Some(Answer::Done)
-    }
-
-    fn store_word(&self, page: *mut u8, word: usize, bytes: [u8; 4]) -> Option<()> {
-        if word >= PAGE_BYTES / 4 {
-            return None;
-        }
-        // SAFETY: `page` is one of the mapping, and has the word.
-        unsafe { words::store_word(page, word, bytes) };
-        Some(())
     }
 
     /// Changes 8 bytes as the engine does for peers, in one step.
@@ -149,4 +140,14 @@ impl Local {
         let is_page = address.is_multiple_of(PAGE_BYTES as u64) && address < self.bytes;
         is_page.then(|| self.frames.wrapping_add(address as usize))
     }
+}
+
+/// Replaces a word of a page of the frames. Returns `None` if a page has no such word.
+fn store_word(page: *mut u8, word: usize, bytes: [u8; 4]) -> Option<()> {
+    if word >= PAGE_BYTES / 4 {
+        return None;
+    }
+    // SAFETY: `page` is one of the mapping, and has the word.
+    unsafe { words::store_word(page, word, bytes) };
+    Some(())
 }

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ethernot::{
-    CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest, Endpoint, Grants,
-    Listener, OperationOptions, Polling, RejectReason, Terms, WaitError,
+    CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest, Endpoint,
+    EndpointBuilder, Grants, Listener, OperationOptions, Polling, RejectReason, Terms, WaitError,
 };
 
 use crate::error::Error;
@@ -43,7 +43,7 @@ pub(crate) fn open(seat: &Seat) -> Result<Endpoint, Error> {
     let build = |shared_memory| {
         let builder = Endpoint::builder().polling(Polling::for_at_most(AWAKE));
         let builder = builder.shared_memory(shared_memory);
-        address.iter().fold(builder, |builder, address| builder.bind(address)).build()
+        address.iter().fold(builder, EndpointBuilder::bind).build()
     };
     // A host without shared memory has other links.
     build(true).or_else(|_| build(false)).map_err(Error::network(format!(
@@ -89,8 +89,8 @@ impl Meeting<'_> {
             addresses.insert(rank, address);
             met.insert(rank, peer);
         }
-        let table: String =
-            addresses.iter().map(|(rank, address)| format!("{rank} {address}\n")).collect();
+        let lines = addresses.iter().map(|(rank, address)| format!("{rank} {address}\n"));
+        let table = lines.collect::<Vec<_>>().concat();
         for (rank, peer) in &met {
             let step = || Error::network(format!("send the table of addresses to rank {rank}"));
             let sent = peer.connection.send_message(table.as_bytes(), OperationOptions::NONE);

@@ -61,14 +61,13 @@ impl Core {
             }
             drop(self.sleep(state, Some(Duration::from_millis(1))));
         }
-        match &self.on_failure {
-            Some(handler) => handler(failure),
-            None => {
-                eprintln!("ethernot dsm: rank {} ends: {failure}", self.rank);
-                // SAFETY: `_exit` ends the process without handlers of exits, which could wait for
-                // threads that wait for this rank's machine.
-                unsafe { libc::_exit(STATUS_FAILED) }
-            }
+        if let Some(handler) = &self.on_failure {
+            handler(failure);
+        } else {
+            eprintln!("ethernot dsm: rank {} ends: {failure}", self.rank);
+            // SAFETY: `_exit` ends the process without handlers of exits, which could wait for
+            // threads that wait for this rank's machine.
+            unsafe { libc::_exit(STATUS_FAILED) }
         }
         self.progress.notify_all();
     }

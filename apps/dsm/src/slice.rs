@@ -81,6 +81,7 @@ impl<'a, T: Pod> DsmSlice<'a, T> {
     ///
     /// # Panics
     /// If the range is out of bounds.
+    #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -110,10 +111,6 @@ impl<'a, T: Pod> DsmSlice<'a, T> {
     ///
     /// # Safety
     /// While the reference is in use, no other thread of any rank may access the elements.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "the caller upholds that the reference is the only one"
-    )]
     pub unsafe fn as_mut_slice(&self) -> &'a mut [T] {
         // SAFETY: as for `as_slice`; the caller excludes all other accesses.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }

@@ -9,6 +9,7 @@ use dsm_protocol::diff::{PAGE_BYTES, PageBytes};
 ///
 /// # Safety
 /// `page` must point to a mapped page, which is aligned.
+#[expect(clippy::cast_ptr_alignment, reason = "pages are aligned")]
 pub(crate) unsafe fn load_page(page: *const u8, into: &mut PageBytes) {
     for (index, bytes) in into.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         // SAFETY: the word is in the page, and the page is aligned.
@@ -21,6 +22,7 @@ pub(crate) unsafe fn load_page(page: *const u8, into: &mut PageBytes) {
 ///
 /// # Safety
 /// As for [`load_page`].
+#[expect(clippy::cast_ptr_alignment, reason = "pages are aligned")]
 pub(crate) unsafe fn clear_page(page: *mut u8) {
     for index in 0..PAGE_BYTES / 8 {
         // SAFETY: the word is in the page, and the page is aligned.
@@ -33,6 +35,7 @@ pub(crate) unsafe fn clear_page(page: *mut u8) {
 ///
 /// # Safety
 /// As for [`load_page`]; `word` must be below 1024.
+#[expect(clippy::cast_ptr_alignment, reason = "pages are aligned")]
 pub(crate) unsafe fn store_word(page: *mut u8, word: usize, bytes: [u8; 4]) {
     // SAFETY: the word is in the page, and the page is aligned.
     let place = unsafe { AtomicU32::from_ptr(page.cast::<u32>().add(word)) };
@@ -49,7 +52,7 @@ pub(crate) unsafe fn load<T: Pod>(from: *const T) -> T {
     let from = from.cast_mut();
     let bytes = bytemuck::bytes_of_mut(&mut value);
     let is_aligned = |size: usize| align_of::<T>().is_multiple_of(size);
-    // SAFETY (all four): the caller upholds that the element is mapped; its alignment is checked.
+    // SAFETY: the caller upholds that the element is mapped; its alignment is checked.
     unsafe {
         match size_of::<T>() {
             2 if is_aligned(2) => {
@@ -94,9 +97,9 @@ pub(crate) unsafe fn store<T: Pod>(into: *mut T, value: T) {
                 let word = u32::from_ne_bytes([a, b, c, d]);
                 AtomicU32::from_ptr(into.cast()).store(word, Ordering::Relaxed);
             }
-            [a, b, c, d, e, f, g, h] if is_aligned(8) => {
-                let word = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
-                AtomicU64::from_ptr(into.cast()).store(word, Ordering::Relaxed);
+            _ if is_aligned(8) && bytes.len() == 8 => {
+                let word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+                AtomicU64::from_ptr(into.cast()).store(u64::from_le(word), Ordering::Relaxed);
             }
             _ => {
                 for (index, byte) in bytes.iter().enumerate() {
