@@ -5,18 +5,7 @@ use std::env;
 use page_faults::Method;
 
 use crate::error::Error;
-
-/// Variable with the rank of the process, from 0.
-pub const RANK: &str = "ETHERNOT_DSM_RANK";
-
-/// Variable with the number of ranks.
-pub const SIZE: &str = "ETHERNOT_DSM_SIZE";
-
-/// Variable with the address at which rank 0 waits for the other ranks, such as `10.0.0.1:7000`.
-pub const MEET: &str = "ETHERNOT_DSM_MEET";
-
-/// Variable with the way in which writes are found: `asynchronous`, `synchronous` or `mprotect`.
-pub const METHOD: &str = "ETHERNOT_DSM_METHOD";
+use crate::variables::{RANK, SIZE};
 
 /// Pairs of variables with rank and size, in the order in which they are tried.
 const STARTERS: [(&str, &str); 4] = [
@@ -77,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_without_a_size_or_with_letters_is_refused_with_the_variable() {
+    fn a_rank_without_a_size_or_without_digits_is_refused_with_the_variable() {
         let missing = of(&[(RANK, "1")]).unwrap_err().to_string();
         assert!(missing.contains(SIZE), "{missing}");
         let wrong = of(&[(RANK, "one"), (SIZE, "2")]).unwrap_err().to_string();

@@ -24,7 +24,7 @@ pub enum Error {
         value: String,
     },
     /// The environment names no method.
-    #[error("{name}={0} names no method; use asynchronous, synchronous or mprotect", name = crate::METHOD)]
+    #[error("{name}={0} names no method; use asynchronous, synchronous or mprotect", name = crate::variables::METHOD)]
     Method(String),
     /// The rank is not below the number of ranks.
     #[error("rank {rank} of {size} ranks: ranks are 0 to {last}, and there are at most {most} ranks", last = size.saturating_sub(1), most = dsm_protocol::NODES_MAX)]
@@ -35,7 +35,7 @@ pub enum Error {
         size: usize,
     },
     /// Several ranks, but no address at which they meet.
-    #[error("no address at which the ranks meet; set {name} to an address of the host of rank 0, such as 10.0.0.1:7000", name = crate::MEET)]
+    #[error("no address at which the ranks meet; set {name} to an address of the host of rank 0, such as 10.0.0.1:7000", name = crate::variables::MEET)]
     NoMeetingPlace,
     /// The region has no bytes, or too many.
     #[error("a region of {0} bytes; choose 1 byte to 64 GiB with `Options::region_bytes`")]

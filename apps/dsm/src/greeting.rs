@@ -1,4 +1,4 @@
-//! What two ranks tell each other when they connect.
+//! The data that two ranks exchange when they connect.
 
 use ethernot::RemoteRegion;
 

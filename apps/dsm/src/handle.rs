@@ -28,6 +28,7 @@ use crate::network::{Network, PeerMemory};
 use crate::options::Options;
 use crate::progress;
 use crate::slice::DsmSlice;
+use crate::variables::{MEET, METHOD};
 
 /// A process's part in the shared memory: its rank.
 ///
@@ -88,7 +89,7 @@ impl Dsm {
     /// # Errors
     /// [`Error::NoRoom`] if the region is full.
     pub fn mutex<T: Pod>(&self) -> Result<DsmMutex<'_, T>, Error> {
-        Ok(DsmMutex::new(self, self.core.allocate(1)?))
+        Ok(DsmMutex::new(self.core, self.core.allocate(1)?))
     }
 
     /// Waits until all threads of all ranks are at the barrier. Afterwards, each sees what the
@@ -173,8 +174,9 @@ impl Dsm {
         let mut state = core.lock();
         state = wait_until(core, state, |state| state.host.network.is_idle())?;
         state.host.network.say_goodbye();
-        let is_over = |state: &State| state.host.network.is_alone() && state.host.network.is_idle();
-        state = wait_until(core, state, is_over)?;
+        let is_finished =
+            |state: &State| state.host.network.is_alone() && state.host.network.is_idle();
+        state = wait_until(core, state, is_finished)?;
         state.has_left = true;
         drop(state);
         // All ranks have said that they need nothing any more, so an error changes nothing.
@@ -229,7 +231,7 @@ fn join(options: Options) -> Result<&'static Core, Error> {
     let pages = options.region_bytes.div_ceil(PAGE_BYTES as u64);
     let pages = u32::try_from(pages).ok().filter(|pages| (1..=PAGES_MAX).contains(pages));
     let pages = pages.ok_or(Error::Region(options.region_bytes))?;
-    let method = environment::method(environment::of_process(environment::METHOD).as_deref())?;
+    let method = environment::method(environment::of_process(METHOD).as_deref())?;
     let method = options.method.or(method);
 
     let endpoint = meeting::open(&seat)?;
@@ -314,7 +316,7 @@ fn seat(options: &Options) -> Result<Seat, Error> {
     if rank >= size || size > NODES_MAX {
         return Err(Error::Rank { rank, size });
     }
-    let meet = options.meet.clone().or_else(|| environment::of_process(environment::MEET));
+    let meet = options.meet.clone().or_else(|| environment::of_process(MEET));
     let alone = (size == 1).then(|| "127.0.0.1:0".to_owned());
     let meet = alone.or(meet).ok_or(Error::NoMeetingPlace)?;
     Ok(Seat { rank, size, meet })

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::environment::{MEET, RANK, SIZE};
+use crate::variables::{MEET, RANK, SIZE};
 
 /// A program that runs on several ranks of this host.
 #[derive(Clone, Debug)]

@@ -60,10 +60,10 @@ mod options;
 mod progress;
 mod slice;
 mod staging;
+mod variables;
 mod words;
 
 pub use dsm_protocol::Counters;
-pub use environment::{MEET, METHOD, RANK, SIZE};
 pub use error::Error;
 pub use failure::RankFailure;
 pub use handle::Dsm;
@@ -71,3 +71,4 @@ pub use mutex::{DsmMutex, DsmMutexGuard};
 pub use options::Options;
 pub use page_faults::Method;
 pub use slice::DsmSlice;
+pub use variables::{MEET, METHOD, RANK, SIZE};

@@ -5,13 +5,14 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use bytemuck::Pod;
+use dsm_protocol::Call;
 
+use crate::core::Core;
 use crate::error::Error;
-use crate::handle::Dsm;
 
-/// A value in shared memory under a lock, made by [`Dsm::mutex`]. Copies name the same value.
+/// A value in shared memory under a lock, made by [`Dsm::mutex`](crate::Dsm::mutex). Copies name the same value.
 pub struct DsmMutex<'a, T> {
-    dsm: &'a Dsm,
+    core: &'a Core,
     value: *mut T,
 }
 
@@ -36,8 +37,8 @@ impl<T> fmt::Debug for DsmMutex<'_, T> {
 
 impl<'a, T: Pod> DsmMutex<'a, T> {
     /// `value` must be memory of the region that nothing else uses.
-    pub(crate) const fn new(dsm: &'a Dsm, value: *mut T) -> Self {
-        Self { dsm, value }
+    pub(crate) const fn new(core: &'a Core, value: *mut T) -> Self {
+        Self { core, value }
     }
 
     /// Acquires the lock. The guard is the only access to the value, among all ranks.
@@ -46,7 +47,7 @@ impl<'a, T: Pod> DsmMutex<'a, T> {
     /// [`Error::Misuse`] if this thread holds the lock already, [`Error::Failed`] if a rank has
     /// failed, [`Error::TooManyThreads`].
     pub fn lock(&self) -> Result<DsmMutexGuard<'a, T>, Error> {
-        self.dsm.lock(self.key())?;
+        self.core.call(Call::Lock(self.key()))?;
         Ok(DsmMutexGuard { mutex: *self, thread: PhantomData })
     }
 
@@ -88,6 +89,6 @@ impl<T: Pod> DerefMut for DsmMutexGuard<'_, T> {
 impl<T: Pod> Drop for DsmMutexGuard<'_, T> {
     fn drop(&mut self) {
         // If this fails, a rank has failed, and the next call says so.
-        let _failed = self.mutex.dsm.unlock(self.mutex.key());
+        let _failed = self.mutex.core.call(Call::Unlock(self.mutex.key()));
     }
 }

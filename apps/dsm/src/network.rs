@@ -134,7 +134,7 @@ impl Network {
         connection.post_receive(region, offset, MESSAGE_BYTES_MAX as u32, context)
     }
 
-    /// Tells all peers that this rank needs nothing of them any more.
+    /// Sends all peers the message that this rank needs nothing of them any more.
     pub(crate) fn say_goodbye(&mut self) {
         let me = self.me.index();
         for rank in (0..self.peers.len()).filter(|rank| *rank != me) {

@@ -51,7 +51,7 @@ impl Core {
 
     /// Ends the rank: lets the other ranks know, then calls the program or ends the process.
     fn end(&self, failure: &RankFailure) {
-        let deadline = Instant::now() + TELL;
+        let deadline = Instant::now() + PASS_ON;
         loop {
             let mut state = self.lock();
             let mut bytes = Vec::new();
@@ -77,7 +77,7 @@ impl Core {
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long a rank that ends waits until the others know why.
-const TELL: Duration = Duration::from_millis(200);
+const PASS_ON: Duration = Duration::from_millis(200);
 
 /// Exit status of a process that ends because a rank has failed.
 const STATUS_FAILED: i32 = 70;

@@ -6,14 +6,14 @@ use std::ops::{Bound, RangeBounds};
 
 use bytemuck::Pod;
 
-use crate::handle::Dsm;
+use crate::core::Core;
 use crate::words;
 
 /// Elements in shared memory. Copies name the same elements. The address is the same on all ranks.
 pub struct DsmSlice<'a, T> {
     start: *mut T,
     len: usize,
-    dsm: PhantomData<&'a Dsm>,
+    rank: PhantomData<&'a Core>,
 }
 
 // SAFETY: the elements are plain data, which threads access by atomics, or by unsafe functions.
@@ -39,7 +39,7 @@ impl<T> fmt::Debug for DsmSlice<'_, T> {
 impl<'a, T: Pod> DsmSlice<'a, T> {
     /// `start` must point to `len` elements of the region.
     pub(crate) const fn new(start: *mut T, len: usize) -> Self {
-        Self { start, len, dsm: PhantomData }
+        Self { start, len, rank: PhantomData }
     }
 
     /// Returns the number of elements.

@@ -1,0 +1,13 @@
+//! The names of the environment variables.
+
+/// Variable with the rank of the process, from 0.
+pub const RANK: &str = "ETHERNOT_DSM_RANK";
+
+/// Variable with the number of ranks.
+pub const SIZE: &str = "ETHERNOT_DSM_SIZE";
+
+/// Variable with the address at which rank 0 waits for the other ranks, such as `10.0.0.1:7000`.
+pub const MEET: &str = "ETHERNOT_DSM_MEET";
+
+/// Variable with the way in which writes are found: `asynchronous`, `synchronous` or `mprotect`.
+pub const METHOD: &str = "ETHERNOT_DSM_METHOD";
