@@ -24,6 +24,9 @@ pub enum Awaited<'a> {
     Request(&'a Listener),
     /// A completion.
     Completion(&'a CompletionQueue),
+    /// A completion that stays in the queue. Threads that share a queue and a lock take the
+    /// completions under their lock, so that they handle them in the order of the queue.
+    Completions(&'a CompletionQueue),
     /// The end of a connection. After the connection has ended, every wait reports this event.
     End(&'a Connection),
     /// The end of an operation.
@@ -40,6 +43,8 @@ pub enum Occurred {
     Request(ConnectionRequest),
     /// The oldest completion of the queue.
     Completion(Completion),
+    /// The queue had a completion. Another thread may have taken it meanwhile.
+    Completions,
     /// The reason why the connection has ended, and the peer's private data.
     End(Closed, Vec<u8>),
     /// The result of [`OperationHandle::wait`].
@@ -203,7 +208,9 @@ impl AsRawFd for Endpoint {
 impl Awaited<'_> {
     fn belongs_to(&self, endpoint: &EndpointInner) -> bool {
         let owner = match self {
-            Self::Completion(queue) => return endpoint.check_queue(queue).is_ok(),
+            Self::Completion(queue) | Self::Completions(queue) => {
+                return endpoint.check_queue(queue).is_ok();
+            }
             Self::Request(listener) => listener.endpoint(),
             Self::End(connection) => &connection.inner().endpoint,
             Self::Operation(handle) => &handle.connection().endpoint,
@@ -216,6 +223,7 @@ impl Awaited<'_> {
         match self {
             Self::Request(listener) => listener.poll().map(Occurred::Request),
             Self::Completion(queue) => queue.poll().map(Occurred::Completion),
+            Self::Completions(queue) => (!queue.is_empty()).then_some(Occurred::Completions),
             Self::End(connection) => {
                 let (reason, private_data) = connection.fate().end()?;
                 Some(Occurred::End(reason, private_data))

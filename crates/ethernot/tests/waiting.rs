@@ -181,6 +181,8 @@ fn requests_completions_messages_and_ends_are_waited_for_together() {
         let options = ConnectOptions::new().queue(Arc::clone(&queue));
         let connection = request.accept_with(options).expect("the peer is there");
         connection.post_receive(&region, 0, 8, 7).expect("it is posted");
+        let found = wait(&[Awaited::Request(&listener), Awaited::Completions(&queue)]);
+        assert!(matches!(found, (1, Occurred::Completions)), "{found:?}");
         let found = wait(&[Awaited::Request(&listener), Awaited::Completion(&queue)]);
         assert!(matches!(found, (1, Occurred::Completion(_))), "{found:?}");
         let message = connection.receive(&region, 8, 8).expect("it is posted");
