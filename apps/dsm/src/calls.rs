@@ -20,6 +20,9 @@ impl Core {
 
     /// Makes a page accessible.
     pub(crate) fn call_for_page(&self, call: Call, page: PageNumber) -> Result<(), Error> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
         let changes = self.lock().host.memory.changes();
         let wanted = if matches!(call, Call::ReadFault(_)) { Access::Read } else { Access::Write };
         self.call_then(call, |state, _| {
@@ -39,6 +42,9 @@ impl Core {
         call: Call,
         at_end: impl FnOnce(&mut State, ThreadNumber),
     ) -> Result<u64, Error> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
         let thread = self.thread()?;
         let _inside = Inside::enter();
         let mut state = self.lock();
@@ -47,8 +53,17 @@ impl Core {
         let mut awake_until = None;
         loop {
             if let Some(result) = state.node.take(thread) {
+                // The call may have ended calls of other threads, or sent messages to this rank.
+                if state.sleepers > 0 || state.host.network.has_arrivals() {
+                    self.advance(&mut state);
+                }
                 if result.is_ok() {
                     at_end(&mut state, thread);
+                }
+                // A page that the kernel does not change would fault again and again.
+                if state.host.memory.has_error() {
+                    self.advance(&mut state);
+                    return self.failed(state);
                 }
                 return self.result(state, result);
             }

@@ -15,6 +15,8 @@ use crate::options::OnFailure;
 
 /// A rank. It lives until the process ends.
 pub(crate) struct Core {
+    /// The number of the process that has joined, by which a forked child is noticed.
+    pub(crate) process: u32,
     pub(crate) rank: usize,
     pub(crate) size: usize,
     pub(crate) threads: u16,
@@ -107,8 +109,18 @@ impl Core {
         }
     }
 
+    /// Ends the rank because of an error of its own.
+    pub(crate) fn fail(&self, state: &mut State, reason: String) {
+        let place = self.places.get(self.rank).cloned().unwrap_or_default();
+        state.failure.get_or_insert_with(|| RankFailure::own(self.rank, place, reason));
+    }
+
     /// Makes a page accessible for the calling thread. Returns false if the access is an error.
     fn handle_fault(&self, page: usize, access: Access) -> bool {
+        if self.is_forked() {
+            self.complain(&Error::Forked.to_string());
+            return false;
+        }
         if IS_INSIDE.get() {
             self.complain("shared memory was accessed inside of a call of the shared memory");
             return false;
@@ -127,8 +139,17 @@ impl Core {
         }
     }
 
+    /// Returns whether this process is a child of the one that has joined. A child must not take the
+    /// lock, because a thread of the parent may have held it during the fork.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// Prints a message without the lock of standard error, for the same reason.
     fn complain(&self, what: &str) {
-        eprintln!("ethernot dsm: rank {}: {what}", self.rank);
+        let text = format!("ethernot dsm: rank {}: {what}\n", self.rank);
+        // SAFETY: the buffer has this length. If the call fails, nothing can be said.
+        unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
     }
 }
 

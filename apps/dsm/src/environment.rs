@@ -29,6 +29,38 @@ pub(crate) fn rank_and_size(
     Ok(None)
 }
 
+/// Returns the address at which the ranks of a job meet, if its starter has set no other one and runs
+/// all ranks on this host. It follows from the name of the job, so that jobs differ.
+pub(crate) fn meeting_place(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let is_equal = |(own, all)| variable(own).is_some_and(|ranks| variable(all) == Some(ranks));
+    let is_here = HERE.into_iter().any(is_equal)
+        || NODES.into_iter().any(|name| variable(name).as_deref() == Some("1"));
+    let names = JOBS.into_iter().map(|name| variable(name).unwrap_or_default());
+    let job = names.collect::<Vec<_>>().concat();
+    if !is_here || job.is_empty() {
+        return None;
+    }
+    // FNV-1a.
+    let mix = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = job.bytes().fold(0x811c_9dc5, mix);
+    Some(format!("127.0.0.1:{}", FIRST_PORT + hash % PORTS))
+}
+
+/// Pairs of variables with the number of ranks on this host and of all ranks.
+const HERE: [(&str, &str); 2] =
+    [("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE")];
+
+/// Variables with the number of hosts.
+const NODES: [&str; 2] = ["SLURM_STEP_NUM_NODES", "SLURM_NNODES"];
+
+/// Variables that name a job, or a step of it.
+const JOBS: [&str; 5] =
+    ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"];
+
+/// Ports of meeting places. The kernel gives ports from 32768 on to sockets that name none.
+const FIRST_PORT: u32 = 20_000;
+const PORTS: u32 = 10_000;
+
 /// Returns the method that the environment asks for.
 pub(crate) fn method(value: Option<&str>) -> Result<Option<Method>, Error> {
     match value {
@@ -53,8 +85,12 @@ fn number(name: &'static str, value: String) -> Result<usize, Error> {
 mod tests {
     use super::*;
 
+    fn value(pairs: &[(&str, &str)], name: &str) -> Option<String> {
+        pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned())
+    }
+
     fn of(pairs: &[(&str, &str)]) -> Result<Option<(usize, usize)>, Error> {
-        rank_and_size(|name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned()))
+        rank_and_size(|name| value(pairs, name))
     }
 
     #[test]
@@ -71,6 +107,23 @@ mod tests {
         assert!(missing.contains(SIZE), "{missing}");
         let wrong = of(&[(RANK, "one"), (SIZE, "2")]).unwrap_err().to_string();
         assert!(wrong.contains("ETHERNOT_DSM_RANK=one"), "{wrong}");
+    }
+
+    #[test]
+    fn jobs_on_one_host_have_their_own_meeting_places_and_others_have_none() {
+        let place = |pairs: &[(&str, &str)]| meeting_place(|name| value(pairs, name));
+        let here = [("OMPI_COMM_WORLD_LOCAL_SIZE", "4"), ("OMPI_COMM_WORLD_SIZE", "4")];
+        let job = |name| place(&[here[0], here[1], ("PMIX_NAMESPACE", name)]);
+        let first = job("3511681025").unwrap();
+        assert!(first.starts_with("127.0.0.1:2"), "{first}");
+        assert_eq!(job("3511681025"), Some(first.clone()));
+        assert_ne!(job("3511681026"), Some(first));
+        let apart = [("OMPI_COMM_WORLD_LOCAL_SIZE", "2"), here[1], ("PMIX_NAMESPACE", "1")];
+        assert_eq!(place(&apart), None);
+        let slurm = [("SLURM_NNODES", "1"), ("SLURM_JOB_ID", "7"), ("SLURM_STEP_ID", "0")];
+        assert!(place(&slurm).is_some());
+        assert_eq!(place(&[("SLURM_NNODES", "2"), ("SLURM_JOB_ID", "7")]), None);
+        assert_eq!(place(&here), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use dsm_protocol::Misuse;
-use page_faults::ViewError;
+use page_faults::{NotInForce, ViewError};
 use thiserror::Error;
 
 use crate::failure::RankFailure;
@@ -35,7 +35,7 @@ pub enum Error {
         size: usize,
     },
     /// Several ranks, but no address at which they meet.
-    #[error("no address at which the ranks meet; set {name} to an address of the host of rank 0, such as 10.0.0.1:7000", name = crate::variables::MEET)]
+    #[error("no address at which the ranks meet; set {name} on all ranks to an address of the host of rank 0, such as 10.0.0.1:7000", name = crate::variables::MEET)]
     NoMeetingPlace,
     /// The region has no bytes, or too many.
     #[error("a region of {0} bytes; choose 1 byte to 64 GiB with `Options::region_bytes`")]
@@ -75,18 +75,29 @@ pub enum Error {
     },
     /// Not all ranks came.
     #[error(
-        "rank {rank} did not come within {limit:?}; check that all {size} ranks were started, and that they reach {meet}"
+        "{} did not come within {limit:?}{}; check that all {size} ranks were started, and that they reach {meet}",
+        listed(.ranks), .cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default()
     )]
     Missing {
-        /// The first rank that is missing.
-        rank: usize,
+        /// The ranks that are missing.
+        ranks: Vec<usize>,
         /// The number of ranks.
         size: usize,
         /// The address of rank 0.
         meet: String,
         /// The limit.
         limit: Duration,
+        /// Why the last attempt to connect failed, if there was one.
+        cause: Option<String>,
     },
+    /// The process is a child of one that has joined.
+    #[error(
+        "a forked child used the shared memory; fork before the process joins, or let the child start another program"
+    )]
+    Forked,
+    /// Accesses to the memory would not reach the library.
+    #[error("accesses to the shared memory do not work: {0}")]
+    Handler(#[from] NotInForce),
     /// The region has no room.
     #[error(
         "{wanted} bytes do not fit into the {left} bytes that are left of the region; raise `Options::region_bytes` on all ranks"
@@ -103,6 +114,12 @@ pub enum Error {
     /// A rank has failed, and the shared memory with it.
     #[error(transparent)]
     Failed(#[from] RankFailure),
+}
+
+/// Returns ranks as text: `rank 3`, or `ranks 1, 3`.
+fn listed(ranks: &[usize]) -> String {
+    let names: Vec<_> = ranks.iter().map(usize::to_string).collect();
+    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, names.join(", "))
 }
 
 impl Error {

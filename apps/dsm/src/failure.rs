@@ -39,6 +39,12 @@ impl RankFailure {
                 };
                 (rank.index(), format!("has died: {how}"))
             }
+            Failure::Protocol { rank, fault: Fault::Barrier { address: FINAL_BARRIER, .. } } => (
+                rank.index(),
+                "has called `finalize`, and this rank waits at a barrier; all ranks must make the same \
+                 barriers"
+                    .into(),
+            ),
             Failure::Protocol { rank, fault: Fault::Barrier { .. } } => (
                 rank.index(),
                 "waits at another barrier than this rank; all ranks must make the same allocations \
@@ -59,3 +65,10 @@ impl RankFailure {
         Self { rank, place, reason }
     }
 }
+
+/// The address of the barrier at which ranks leave, outside of the region. No other barrier has it,
+/// so a rank that leaves too early is noticed.
+pub(crate) const FINAL_BARRIER: u64 = 8;
+
+/// Exit status of a process that ends because a rank has failed.
+pub(crate) const STATUS_FAILED: i32 = 70;

@@ -1,6 +1,7 @@
 //! The data that two ranks exchange when they connect.
 
 use ethernot::RemoteRegion;
+use thiserror::Error;
 
 use crate::network::PeerMemory;
 
@@ -36,15 +37,24 @@ impl Greeting {
         bytes
     }
 
-    /// Decodes a greeting. Returns `None` if the bytes are none of this version.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (magic, rest) = bytes.split_first_chunk::<8>()?;
+    /// Decodes a greeting.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, GreetingError> {
+        let (name, rest) = bytes.split_first_chunk::<7>().ok_or(GreetingError::Malformed)?;
+        let (version, rest) = rest.split_first().ok_or(GreetingError::Malformed)?;
+        if name[..] != MAGIC[..7] {
+            return Err(GreetingError::Malformed);
+        }
+        if *version != VERSION {
+            return Err(GreetingError::Version(*version));
+        }
+        Self::decode(rest).ok_or(GreetingError::Malformed)
+    }
+
+    /// Decodes what follows the version.
+    fn decode(rest: &[u8]) -> Option<Self> {
         let (numbers, rest) = rest.split_first_chunk::<20>()?;
         let (frames, rest) = rest.split_at_checked(RemoteRegion::BYTES)?;
         let (control, host) = rest.split_at_checked(RemoteRegion::BYTES)?;
-        if magic != MAGIC {
-            return None;
-        }
         let mut numbers = numbers.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
         let mut number = || numbers.next();
         let (rank, size, pages) = (number()?, number()?, number()?);
@@ -79,8 +89,22 @@ impl Greeting {
     }
 }
 
+/// Why a greeting cannot be decoded.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+pub(crate) enum GreetingError {
+    #[error(
+        "it is no rank of a program with shared memory; let each program meet at its own address"
+    )]
+    Malformed,
+    #[error(
+        "it speaks version {0} of the shared memory, this rank version {VERSION}; install the same release on all hosts"
+    )]
+    Version(u8),
+}
+
 /// `ENTDSMG` and the version.
 const MAGIC: &[u8; 8] = b"ENTDSMG\x01";
+const VERSION: u8 = MAGIC[7];
 
 /// Bytes of a host's name that are sent.
 const HOST_BYTES_MAX: usize = 64;
@@ -109,8 +133,18 @@ mod tests {
         assert_eq!((decoded.rank, decoded.settings), (3, greeting().settings));
         assert_eq!(decoded.memory.control, greeting().memory.control);
         assert_eq!(decoded.place(), "process 77 on node7");
-        assert!((0..68).all(|length| Greeting::from_bytes(&bytes[..length]).is_none()));
-        assert!(Greeting::from_bytes(&[0; 100]).is_none());
+        let malformed = Some(GreetingError::Malformed);
+        assert!((0..68).all(|length| Greeting::from_bytes(&bytes[..length]).err() == malformed));
+        assert_eq!(Greeting::from_bytes(&[0; 100]).err(), malformed);
+    }
+
+    #[test]
+    fn another_version_is_refused_with_both_numbers() {
+        let mut bytes = greeting().to_bytes();
+        bytes[7] = 9;
+        let error = Greeting::from_bytes(&bytes).unwrap_err();
+        assert_eq!(error, GreetingError::Version(9));
+        assert!(error.to_string().contains("version 9") && error.to_string().contains("version 1"));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::allocation::REGION;
 use crate::core::{Core, FaultsOf, State};
 use crate::environment;
 use crate::error::Error;
+use crate::failure::FINAL_BARRIER;
 use crate::greeting::{Greeting, Settings};
 use crate::host::Host;
 use crate::local::Local;
@@ -96,8 +97,10 @@ impl Dsm {
     /// others wrote before it.
     ///
     /// # Errors
-    /// [`Error::Failed`] if a rank has failed, or waits at another barrier.
+    /// [`Error::Failed`] if a rank has failed, or waits at another barrier, [`Error::Handler`] if the
+    /// program has replaced the handler of faults.
     pub fn barrier(&self) -> Result<(), Error> {
+        page_faults::check()?;
         let count = u32::from(self.core.threads) * self.core.size as u32;
         self.core.call(Call::Barrier { address: self.barrier_address(), count }).map(drop)
     }
@@ -164,13 +167,9 @@ impl Dsm {
     /// [`Error::Failed`] if a rank has failed.
     pub fn finalize(self) -> Result<(), Error> {
         let core = self.core;
-        if core.threads == 1 {
-            self.barrier()?;
-        } else {
-            // The other threads do not come.
-            let (address, count) = (FINAL_BARRIER, core.size as u32);
-            core.call(Call::Barrier { address, count })?;
-        }
+        // If the process has more threads, the others do not come.
+        let (address, count) = (FINAL_BARRIER, core.size as u32);
+        core.call(Call::Barrier { address, count })?;
         let mut state = core.lock();
         state = wait_until(core, state, |state| state.host.network.is_idle())?;
         state.host.network.say_goodbye();
@@ -201,6 +200,9 @@ impl fmt::Debug for Dsm {
 
 impl Drop for Dsm {
     fn drop(&mut self) {
+        if self.core.is_forked() {
+            return;
+        }
         self.core.lock().has_left = true;
         // The others see that the connections close without a goodbye, and end.
         let _late = self.core.endpoint.shutdown(Some(SHUTDOWN));
@@ -278,6 +280,7 @@ fn join(options: Options) -> Result<&'static Core, Error> {
     }
     let state = State { node, host, sleepers: 0, failure: None, has_left: false };
     let core = Box::leak(Box::new(Core {
+        process: std::process::id(),
         rank: seat.rank,
         size: seat.size,
         threads,
@@ -317,6 +320,7 @@ fn seat(options: &Options) -> Result<Seat, Error> {
         return Err(Error::Rank { rank, size });
     }
     let meet = options.meet.clone().or_else(|| environment::of_process(MEET));
+    let meet = meet.or_else(|| environment::meeting_place(environment::of_process));
     let alone = (size == 1).then(|| "127.0.0.1:0".to_owned());
     let meet = alone.or(meet).ok_or(Error::NoMeetingPlace)?;
     Ok(Seat { rank, size, meet })
@@ -333,9 +337,6 @@ static HAS_JOINED: AtomicBool = AtomicBool::new(false);
 const COMPLETIONS: usize = 1 << 16;
 
 const PAGE_BYTES: usize = 4096;
-
-/// The address of the barrier of processes with several threads, outside of the region.
-const FINAL_BARRIER: u64 = 8;
 
 /// How long a rank that leaves waits until the others know it.
 const SHUTDOWN: Duration = Duration::from_millis(500);

@@ -1,192 +1,278 @@
-//! Starts the ranks of a program on this host, forwards their output, and ends them together.
+//! Starts the ranks of a program on this host or others, forwards their output, and ends them
+//! together.
 
-use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::UdpSocket;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+mod ended;
+mod error;
+mod forward;
+mod meeting_place;
+mod ranks;
+mod shell;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::variables::{MEET, RANK, SIZE};
+use dsm_protocol::NODES_MAX;
 
-/// A program that runs on several ranks of this host.
+use crate::variables::{MEET, RANK, SIZE};
+use forward::Line;
+use ranks::{Input, Ranks};
+
+use ended::Outcome;
+pub use ended::{Ended, RankEnded};
+pub use error::LaunchError;
+pub use meeting_place::free_meeting_place;
+
+/// A program that runs on several ranks.
+///
+/// ```
+/// use std::sync::atomic::AtomicU32;
+///
+/// use dsm::launch::{Launch, Streams};
+///
+/// # fn main() -> Result<(), dsm::launch::LaunchError> {
+/// let launch = Launch::new(2, "sh").arguments(["-c", "echo rank $ETHERNOT_DSM_RANK"]);
+/// let (mut output, mut errors) = (Vec::new(), Vec::new());
+/// let streams = Streams { output: &mut output, errors: &mut errors };
+/// let ended = launch.run(streams, &AtomicU32::new(0))?;
+/// assert_eq!(ended.exit_code(), 0);
+/// assert!(String::from_utf8_lossy(&output).contains("[1] rank 1\n"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Launch {
-    /// Number of ranks.
-    pub size: usize,
-    /// The program.
-    pub program: OsString,
-    /// Its arguments.
-    pub arguments: Vec<OsString>,
+    size: usize,
+    program: OsString,
+    arguments: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+    hosts: Vec<String>,
+    shell: Vec<OsString>,
+    meet: Option<String>,
+    has_input: bool,
 }
 
-/// How the ranks ended.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Ended {
-    /// The exit status of each rank.
-    pub statuses: Vec<ExitStatus>,
-    /// The rank that failed first, and what happened to it.
-    pub failure: Option<(usize, String)>,
+/// Where the lines that ranks print go.
+pub struct Streams<'a> {
+    /// Gets the lines of standard output.
+    pub output: &'a mut dyn Write,
+    /// Gets the lines of standard error.
+    pub errors: &'a mut dyn Write,
 }
 
 impl Launch {
-    /// Runs the program. Copies each line that a rank prints to `output`, with the rank in front.
-    /// If a rank fails, the others have [`GRACE`] to end by themselves, and are killed then.
+    /// Describes a program on `size` ranks of this host, without arguments and input.
+    pub fn new(size: usize, program: impl Into<OsString>) -> Self {
+        Self {
+            size,
+            program: program.into(),
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            hosts: Vec::new(),
+            shell: vec!["ssh".into()],
+            meet: None,
+            has_input: false,
+        }
+    }
+
+    /// Adds arguments of the program.
+    pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds a variable to the environment of all ranks.
+    pub fn variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// Runs the ranks on these hosts: the first ranks on the first host, and so on. Each rank is
+    /// started by [`Launch::shell`], with the folder of this process as its own, if that exists on
+    /// its host. It has no input. If this process ends, it ends as well.
+    pub fn hosts(mut self, hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.hosts.extend(hosts.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets the program that starts a command on a host, with its options; `ssh` by default. It gets
+    /// the host and the command, as `ssh` does.
+    pub fn shell(mut self, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.shell = words.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets the address at which rank 0 waits for the others. By default it is a free port of this
+    /// host, or a port of the first of the hosts.
+    pub fn meet(mut self, address: impl Into<String>) -> Self {
+        self.meet = Some(address.into());
+        self
+    }
+
+    /// Passes the standard input of this process to rank 0, if rank 0 runs on this host.
+    pub fn with_input(mut self) -> Self {
+        self.has_input = true;
+        self
+    }
+
+    /// Runs the program. Copies each line that a rank prints, with the rank in front.
+    ///
+    /// If a rank fails, the others have [`GRACE`] to end by themselves, and are killed then. If
+    /// `stops` is not 0 any more, the ranks get `SIGTERM`, and are killed after [`GRACE`], or if
+    /// `stops` is larger than 1. When this method returns, no process of the ranks is left on this
+    /// host: each rank leads a process group, which is killed at the end. If this process ends
+    /// earlier, the kernel kills the ranks.
     ///
     /// # Errors
-    /// The program cannot be started, or `output` cannot be written. No rank is left then.
-    pub fn run(&self, output: &mut dyn Write) -> io::Result<Ended> {
-        // The port is free again when the socket is dropped, and rank 0 takes it at once.
-        let meet = UdpSocket::bind("127.0.0.1:0")?.local_addr()?.to_string();
-        let mut ranks = Ranks(Vec::new());
-        let (sender, lines) = mpsc::channel();
+    /// [`LaunchError`] says why a rank cannot be started or served. No rank is left then.
+    pub fn run(&self, streams: Streams<'_>, stops: &AtomicU32) -> Result<Ended, LaunchError> {
+        if !(1..=NODES_MAX).contains(&self.size) {
+            return Err(LaunchError::Size(self.size));
+        }
+        let began = Instant::now();
+        let meet = match &self.meet {
+            Some(meet) => meet.clone(),
+            None => meeting_place::of(&self.hosts)?,
+        };
+        let (sender, lines) = mpsc::sync_channel(LINES_MAX);
+        let mut ranks = Ranks::default();
         for rank in 0..self.size {
-            let mut command = Command::new(&self.program);
-            command.args(&self.arguments).env(RANK, rank.to_string());
-            command.env(SIZE, self.size.to_string()).env(MEET, &meet);
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            let mut child = command.spawn()?;
-            let streams = [
-                child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>),
-                child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>),
-            ];
-            for stream in streams.into_iter().flatten() {
-                let sender = sender.clone();
-                thread::spawn(move || forward(rank, stream, &sender));
-            }
-            ranks.0.push(child);
+            let host = self.host_of(rank);
+            let mut command = self.command(rank, host, &meet)?;
+            // Each rank leads a group, so that its own children end with it.
+            command.process_group(0);
+            let input = match host {
+                Some(_) => Input::HeldOpen,
+                None if rank == 0 && self.has_input => Input::OfThisProcess,
+                None => Input::None,
+            };
+            ranks
+                .start(&mut command, input, &sender)
+                .map_err(|source| self.not_started(host, source))?;
         }
         drop(sender);
-        ranks.wait(&lines, output)
+        let outcome = serve(&mut ranks, &lines, streams, stops)?;
+        Ok(Ended::new(outcome, |rank| self.host_of(rank).map(str::to_owned), began.elapsed()))
+    }
+
+    /// Returns the host of a rank, or `None` if this is this host.
+    fn host_of(&self, rank: usize) -> Option<&str> {
+        self.hosts.get(rank * self.hosts.len() / self.size).map(String::as_str)
+    }
+
+    fn command(&self, rank: usize, host: Option<&str>, meet: &str) -> Result<Command, LaunchError> {
+        let own = [(RANK, rank.to_string()), (SIZE, self.size.to_string()), (MEET, meet.into())];
+        let own = own.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let variables = || own.iter().chain(&self.variables);
+        let Some(host) = host else {
+            let mut command = Command::new(&self.program);
+            command.args(&self.arguments);
+            command.envs(variables().map(|(name, value)| (name, value)));
+            return Ok(command);
+        };
+        let (program, options) = self.shell.split_first().ok_or(LaunchError::NoShell)?;
+        let words = [self.program.as_os_str()].into_iter();
+        let words = words.chain(self.arguments.iter().map(OsString::as_os_str));
+        let mut command = Command::new(program);
+        command.args(options).arg(host).arg(shell::command(variables(), words));
+        Ok(command)
+    }
+
+    fn not_started(&self, host: Option<&str>, source: std::io::Error) -> LaunchError {
+        let program: &OsStr = match (host, self.shell.first()) {
+            (Some(_), Some(shell)) => shell,
+            _ => &self.program,
+        };
+        LaunchError::Program { program: program.to_owned(), source }
     }
 }
 
-/// Sends each line of a stream.
-fn forward(rank: usize, stream: impl Read, lines: &mpsc::Sender<(usize, Vec<u8>)>) {
-    for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
-        if lines.send((rank, line)).is_err() {
-            return;
-        }
-    }
-}
-
-/// The processes of the ranks. They are killed when this value is dropped.
-struct Ranks(Vec<Child>);
-
-impl Ranks {
-    fn wait(
-        &mut self,
-        lines: &mpsc::Receiver<(usize, Vec<u8>)>,
-        output: &mut dyn Write,
-    ) -> io::Result<Ended> {
-        let mut statuses = vec![None; self.0.len()];
-        let mut failure: Option<(usize, String)> = None;
-        let mut kill_at = None;
-        loop {
-            let mut is_open = true;
+/// Copies lines until all ranks have ended.
+fn serve(
+    ranks: &mut Ranks,
+    lines: &mpsc::Receiver<Line>,
+    mut streams: Streams<'_>,
+    stops: &AtomicU32,
+) -> Result<Outcome, LaunchError> {
+    let mut last_lines = vec![None; ranks.len()];
+    let mut kill_at = None;
+    let mut is_stopped = false;
+    let mut is_open = true;
+    loop {
+        if is_open {
             match lines.recv_timeout(PAUSE) {
-                Ok((rank, line)) => print(output, rank, &line)?,
+                Ok(line) => streams.print(line, &mut last_lines)?,
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    is_open = false;
-                    thread::sleep(PAUSE);
-                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => is_open = false,
             }
-            for (rank, (child, status)) in self.0.iter_mut().zip(&mut statuses).enumerate() {
-                if status.is_none() {
-                    *status = child.try_wait()?;
-                    if let Some(status) = status.filter(|status| !status.success())
-                        && failure.is_none()
-                    {
-                        failure = Some((rank, describe(status)));
-                        kill_at = Some(Instant::now() + GRACE);
-                    }
-                }
-            }
-            let ended: Option<Vec<_>> = statuses.iter().copied().collect();
-            if let Some(statuses) = ended {
-                // A process that a rank has started may hold its output open.
-                let deadline = Instant::now() + PAUSE * 5;
-                while is_open && Instant::now() < deadline {
-                    match lines.recv_timeout(PAUSE) {
-                        Ok((rank, line)) => print(output, rank, &line)?,
-                        Err(mpsc::RecvTimeoutError::Timeout) => {}
-                        Err(mpsc::RecvTimeoutError::Disconnected) => is_open = false,
-                    }
-                }
-                return Ok(Ended { statuses, failure });
-            }
-            if kill_at.is_some_and(|time| Instant::now() > time) {
-                kill_at = None;
-                self.kill();
-            }
+        } else {
+            std::thread::sleep(PAUSE);
         }
-    }
-
-    fn kill(&mut self) {
-        for child in &mut self.0 {
-            // This fails only if the process has ended already.
-            let _ended = child.kill();
+        let has_failed = ranks.look().map_err(LaunchError::Wait)?;
+        if has_failed && kill_at.is_none() {
+            kill_at = Some(Instant::now() + GRACE);
+        }
+        let stops = stops.load(Ordering::Relaxed);
+        if stops > 0 && !is_stopped {
+            is_stopped = true;
+            ranks.signal(libc::SIGTERM);
+            kill_at = Some(Instant::now() + GRACE);
+        }
+        if let Some(statuses) = ranks.statuses() {
+            ranks.end();
+            // A process that has left its rank's group may hold the output open.
+            while let Some(line) = is_open.then(|| lines.recv_timeout(LAST_WORDS).ok()).flatten() {
+                streams.print(line, &mut last_lines)?;
+            }
+            let failed = ranks.first_failure();
+            let last_words = failed.and_then(|rank| last_lines.get_mut(rank)?.take());
+            return Ok(Outcome { statuses, failed, last_words, is_stopped });
+        }
+        if stops > 1 || kill_at.is_some_and(|time| Instant::now() > time) {
+            kill_at = None;
+            ranks.signal(libc::SIGKILL);
         }
     }
 }
 
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        self.kill();
-        for child in &mut self.0 {
-            let _ended = child.wait();
+impl Streams<'_> {
+    /// Copies a line, with the rank in front. Remembers it if it is one of standard error.
+    fn print(&mut self, line: Line, last: &mut [Option<String>]) -> Result<(), LaunchError> {
+        let Line { rank, is_error, bytes } = line;
+        let mut text = format!("[{rank}] ").into_bytes();
+        text.extend_from_slice(&bytes);
+        text.push(b'\n');
+        let stream = if is_error { &mut self.errors } else { &mut self.output };
+        stream.write_all(&text).and_then(|()| stream.flush()).map_err(LaunchError::Output)?;
+        if is_error && let Some(last) = last.get_mut(rank) {
+            *last = Some(String::from_utf8_lossy(&bytes).trim_end().to_owned());
         }
+        Ok(())
     }
 }
 
-fn print(output: &mut dyn Write, rank: usize, line: &[u8]) -> io::Result<()> {
-    writeln!(output, "[{rank}] {}", String::from_utf8_lossy(line))
-}
-
-fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("ended with status {code}"),
-        (None, Some(signal)) => format!("was killed by signal {signal}"),
-        (None, None) => "ended".into(),
+impl std::fmt::Debug for Streams<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Streams").finish_non_exhaustive()
     }
 }
 
-/// How long the other ranks may take to end after a rank has failed.
+/// How long the other ranks may take to end after a rank has failed, or after a request to stop.
 pub const GRACE: Duration = Duration::from_secs(3);
 
 /// Time between two looks for ranks that have ended.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How long lines are awaited after all ranks have ended.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// Lines of ranks that wait to be copied. A rank that prints more waits as well.
+const LINES_MAX: usize = 1024;
+
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(size: usize, script: &str) -> (Ended, String) {
-        let arguments = vec!["-c".into(), script.into()];
-        let launch = Launch { size, program: "sh".into(), arguments };
-        let mut output = Vec::new();
-        let ended = launch.run(&mut output).unwrap();
-        (ended, String::from_utf8(output).unwrap())
-    }
-
-    #[test]
-    fn each_rank_has_its_number_and_its_lines_carry_it() {
-        let script = "echo rank $ETHERNOT_DSM_RANK of $ETHERNOT_DSM_SIZE; echo trouble >&2";
-        let (ended, output) = run(2, script);
-        assert_eq!(ended.failure, None);
-        let mut lines: Vec<_> = output.lines().collect();
-        lines.sort_unstable();
-        assert_eq!(lines, ["[0] rank 0 of 2", "[0] trouble", "[1] rank 1 of 2", "[1] trouble"]);
-    }
-
-    #[test]
-    fn the_first_failure_ends_the_others_and_is_named() {
-        let script = "[ $ETHERNOT_DSM_RANK = 1 ] && exit 3; exec sleep 1000";
-        let (ended, _) = run(3, script);
-        assert_eq!(ended.failure, Some((1, "ended with status 3".into())));
-        assert_eq!(ended.statuses[0].signal(), Some(9));
-    }
-}
+mod tests;

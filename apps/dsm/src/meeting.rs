@@ -15,7 +15,7 @@ use ethernot::{
 };
 
 use crate::error::Error;
-use crate::greeting::Greeting;
+use crate::greeting::{Greeting, GreetingError};
 
 /// A rank's place in the program.
 #[derive(Clone, Debug)]
@@ -114,7 +114,8 @@ impl Meeting<'_> {
         let addresses = parse_table(&String::from_utf8_lossy(&table));
         let mut met = BTreeMap::from([(0, first)]);
         for rank in 1..self.seat.rank {
-            let address = addresses.get(&rank).ok_or_else(|| self.missing(rank))?;
+            let address = addresses.get(&rank);
+            let address = address.ok_or_else(|| self.missing(vec![rank], None))?;
             met.insert(rank, self.connect(rank, &address.to_string())?);
         }
         while met.len() + 1 < self.seat.size {
@@ -134,16 +135,14 @@ impl Meeting<'_> {
             Ok(request) => request,
             Err(WaitError::TimedOut { .. }) => {
                 let is_missing = |rank: &usize| !met.contains_key(rank);
-                let rank = (lowest..self.seat.size).find(is_missing).unwrap_or(lowest);
-                return Err(self.missing(rank));
+                let ranks = (lowest..self.seat.size).filter(is_missing).collect();
+                return Err(self.missing(ranks, None));
             }
             Err(error) => return Err(Error::network("wait for ranks")(error)),
         };
-        let Some(greeting) = Greeting::from_bytes(request.private_data()) else {
-            return Err(refuse(
-                request,
-                "it speaks another version; install the same on all hosts",
-            ));
+        let greeting = match Greeting::from_bytes(request.private_data()) {
+            Ok(greeting) => greeting,
+            Err(error) => return Err(refuse(request, &error.to_string())),
         };
         let rank = greeting.rank as usize;
         if let Some(reason) = greeting.refusal(self.greeting.settings) {
@@ -154,7 +153,7 @@ impl Meeting<'_> {
             return Err(refuse(request, &reason));
         }
         let address = request.peer().to_socket();
-        let address = address.ok_or_else(|| self.missing(rank))?;
+        let address = address.ok_or_else(|| self.missing(vec![rank], None))?;
         let accepted = request.accept_with(self.options());
         let connection =
             accepted.map_err(Error::network(format!("accept the connection of rank {rank}")))?;
@@ -167,9 +166,9 @@ impl Meeting<'_> {
             let error = match self.endpoint.connect_with(address, self.options()) {
                 Ok(connection) => {
                     let greeting = Greeting::from_bytes(&connection.peer_data());
-                    let reason = "it speaks another version; install the same on all hosts";
-                    let refused = || Error::Refused { rank, reason: reason.into() };
-                    let greeting = greeting.ok_or_else(refused)?;
+                    let refused =
+                        |error: GreetingError| Error::Refused { rank, reason: error.to_string() };
+                    let greeting = greeting.map_err(refused)?;
                     return Ok(Met { connection, greeting });
                 }
                 Err(error) => error,
@@ -183,9 +182,9 @@ impl Meeting<'_> {
                     let reason = String::from_utf8_lossy(&private_data).into_owned();
                     return Err(Error::Refused { rank, reason });
                 }
-                ConnectError::Closed { .. } | ConnectError::TimedOut { .. } => {
+                error @ (ConnectError::Closed { .. } | ConnectError::TimedOut { .. }) => {
                     if self.left().is_zero() {
-                        return Err(self.missing(rank));
+                        return Err(self.missing(vec![rank], Some(error.to_string())));
                     }
                     thread::sleep(PAUSE);
                 }
@@ -209,9 +208,9 @@ impl Meeting<'_> {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    fn missing(&self, rank: usize) -> Error {
+    fn missing(&self, ranks: Vec<usize>, cause: Option<String>) -> Error {
         let Seat { size, meet, .. } = self.seat.clone();
-        Error::Missing { rank, size, meet, limit: self.limit }
+        Error::Missing { ranks, size, meet, limit: self.limit, cause }
     }
 
     /// Returns the error if rank 0 sends no table: it waits for a rank, or has ended.

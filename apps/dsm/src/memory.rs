@@ -54,6 +54,11 @@ impl Memory {
         self.pages.bytes()
     }
 
+    /// Returns whether a change of pages had an error that was not taken yet.
+    pub(crate) const fn has_error(&self) -> bool {
+        self.error.is_some()
+    }
+
     /// Returns the error that a change of pages had, once.
     pub(crate) fn take_error(&mut self) -> Option<ViewError> {
         self.error.take()

@@ -69,6 +69,8 @@ pub(crate) struct Network {
     posted: Vec<Place>,
     flights: HashMap<u64, (usize, Waiting)>,
     arrivals: VecDeque<(Arrival, Vec<u8>)>,
+    /// Bit `r` is set if the backlog of rank `r` waits for room that all connections share.
+    stalled: u64,
     started: Instant,
 }
 
@@ -92,6 +94,7 @@ impl Network {
             posted: Vec::new(),
             flights: HashMap::new(),
             arrivals: VecDeque::new(),
+            stalled: 0,
             started: Instant::now(),
         })
     }
@@ -142,6 +145,11 @@ impl Network {
             let (what, place) = (What::Goodbye, Place::None);
             self.submit(rank, Waiting { ticket, is_fenced: false, what, place, length: 0 });
         }
+    }
+
+    /// Returns whether the machine has arrivals to handle that no completion announces.
+    pub(crate) fn has_arrivals(&self) -> bool {
+        !self.arrivals.is_empty()
     }
 
     /// Returns whether no operation of this rank is pending.
@@ -261,6 +269,17 @@ impl Network {
         self.drain(rank);
     }
 
+    /// Posts the operations that were refused because all connections together had too many.
+    ///
+    /// The completion that makes room may belong to another peer, and the peer that waits may have
+    /// no operation in flight. So every poll tries again.
+    fn drain_stalled(&mut self) {
+        let stalled = std::mem::take(&mut self.stalled);
+        for rank in (0..self.peers.len()).filter(|rank| stalled >> rank & 1 == 1) {
+            self.drain(rank);
+        }
+    }
+
     /// Posts the operations that wait for a peer, as many as its connection takes.
     fn drain(&mut self, rank: usize) {
         loop {
@@ -276,7 +295,10 @@ impl Network {
                         OperationRefusal::CompletionQueueFull(_)
                         | OperationRefusal::NoOperationLeft(_),
                     ),
-                )) => return,
+                )) => {
+                    self.stalled |= 1 << rank;
+                    return;
+                }
                 Err(PostError::Closed(_)) => {
                     for waiting in peer.backlog.drain(..) {
                         self.staging.give_back(&waiting.place);
@@ -362,8 +384,14 @@ impl Network {
                 *buffer = bytes;
                 return Some(arrival);
             }
-            let completion = self.endpoint.poll(&self.queue).ok().flatten()?;
-            self.handle(&completion);
+            if let Some(completion) = self.endpoint.poll(&self.queue).ok().flatten() {
+                self.handle(&completion);
+                continue;
+            }
+            self.drain_stalled();
+            if self.arrivals.is_empty() {
+                return None;
+            }
         }
     }
 
@@ -453,3 +481,6 @@ const RECEIVES: usize = 32;
 
 /// The longest message: a clock of 64 ranks and 64 notices, or a bitmap, behind 16 bytes.
 const MESSAGE_BYTES_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests;

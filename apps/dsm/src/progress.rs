@@ -2,40 +2,54 @@
 //! process if a rank has failed.
 
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ethernot::{Awaited, Occurred, WaitError};
 
 use crate::core::{Core, Inside};
-use crate::failure::RankFailure;
+use crate::failure::{RankFailure, STATUS_FAILED};
 
 /// Starts the progress thread.
 pub(crate) fn start(core: &'static Core) -> io::Result<()> {
     let builder = thread::Builder::new().name("dsm-progress".into());
-    builder.spawn(move || core.serve()).map(drop)
+    builder.spawn(move || core.serve_or_end()).map(drop)
 }
 
 impl Core {
+    /// Serves the machine. If this panics, ends the process: threads that sleep would never wake.
+    fn serve_or_end(&self) {
+        if panic::catch_unwind(AssertUnwindSafe(|| self.serve())).is_err() {
+            eprintln!("ethernot dsm: rank {} ends: its progress thread has panicked", self.rank);
+            // SAFETY: as in `end`.
+            unsafe { libc::_exit(STATUS_FAILED) }
+        }
+    }
+
+    /// Serves the machine until the rank leaves or fails.
+    ///
+    /// Takes completions only under the lock: two threads that each took one before they lock could
+    /// hand messages of a peer to the machine in another order.
     fn serve(&self) {
         let _inside = Inside::enter();
         let mut connections: Vec<_> = self.connections.iter().collect();
         loop {
             let ends = connections.iter().map(|(_, connection)| Awaited::End(connection));
             let awaited: Vec<_> =
-                [Awaited::Completion(&self.queue)].into_iter().chain(ends).collect();
+                [Awaited::Completions(&self.queue)].into_iter().chain(ends).collect();
             let found = self.endpoint.wait_any(&awaited, Some(LOOK_AGAIN));
             let mut state = self.lock();
             match found {
-                Ok((_, Occurred::Completion(completion))) => {
-                    state.host.network.handle(&completion);
-                }
                 Ok((index, Occurred::End(closed, _))) if index > 0 => {
+                    // What the peer sent before the end comes first.
+                    self.advance(&mut state);
                     let (rank, _) = connections.remove(index - 1);
                     state.host.network.handle_end(*rank, closed);
                 }
                 Ok(_) | Err(WaitError::TimedOut { .. }) => {}
-                Err(_) => return,
+                Err(_) if state.has_left => return,
+                Err(error) => self.fail(&mut state, format!("cannot wait for peers: {error}")),
             }
             self.advance(&mut state);
             if state.has_left {
@@ -78,6 +92,3 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long a rank that ends waits until the others know why.
 const PASS_ON: Duration = Duration::from_millis(200);
-
-/// Exit status of a process that ends because a rank has failed.
-const STATUS_FAILED: i32 = 70;

@@ -1,7 +1,7 @@
 //! Shared memory over Ethernet: the operations Patch and Swap, and the DSM that stands on them.
 //! Rows that cannot run yet name what is missing.
 
-use super::{none_fails, printed};
+use super::{none_fails, printed, tests};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Probe, Row};
 
@@ -144,10 +144,11 @@ pub(super) const ROWS: &[Row] = &[
         NO_DSM,
     ),
     missing("same, mappings of a userfaultfd back-end", Bound::AtMost(4.0, "mappings"), NO_DSM),
-    missing(
+    printed(
         "node killed in a barrier, in a lock, in a diff: until all others end and name it",
         Bound::AtMost(2.0, "s"),
-        NO_DSM,
+        "seconds from the death of a rank to the end of all others",
+        tests("dsm", "--test=ranks", "a_rank_killed"),
     ),
     missing(
         "as nobody, in a container without userfaultfd, on a laptop with `-n 4`",
