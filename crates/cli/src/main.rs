@@ -10,6 +10,7 @@ mod compare_command;
 mod cost_command;
 mod doctor;
 mod doctor_command;
+mod dsm_command;
 mod environment_command;
 mod failover_command;
 mod ganglia_command;
@@ -81,6 +82,13 @@ enum Command {
     Report(report_command::Arguments),
     Paper(papers_command::Arguments),
     Doctor(doctor_command::Arguments),
+    /// Run programs whose processes share memory.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+            ethernot dsm run -n 4 -- ./program"
+    )]
+    Dsm(dsm_command::SharedMemory),
     /// Simulate the engine under random faults, and clusters with their networks, in virtual time.
     #[command(
         subcommand,
@@ -135,6 +143,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report_command::run(&arguments),
         Command::Paper(arguments) => papers_command::run(&arguments),
         Command::Doctor(arguments) => doctor_command::run(&arguments),
+        Command::Dsm(command) => return dsm_command::run(&command),
         Command::Sim(simulation) => simulate(*simulation),
         Command::BenchProcess { specification } => {
             let succeeded = bench::process::run_child(&specification);
