@@ -8,6 +8,8 @@ use dsm_protocol::{Access, Call, CallError, PageNumber, ThreadNumber};
 
 use crate::core::{Core, Inside, State};
 use crate::error::Error;
+use crate::misuse::MisusedCall;
+use crate::pins::PageRange;
 
 impl Core {
     /// Makes a call of this thread. Returns its result: the former value for atomics, otherwise 0.
@@ -37,6 +39,18 @@ impl Core {
         Ok(())
     }
 
+    /// Makes a call that makes pages accessible and keeps them so, and maps them: system calls do not
+    /// fault, and so cannot ask for pages that the kernel has taken out of the view.
+    pub(crate) fn call_and_map(&self, call: Call, pages: PageRange) -> Result<(), Error> {
+        let PageRange { first, count } = pages;
+        self.call_then(call, |state, _| {
+            for page in (first.0..first.0 + count).map(PageNumber) {
+                state.host.memory.map_again(page, state.node.access(page));
+            }
+        })?;
+        Ok(())
+    }
+
     fn call_then(
         &self,
         call: Call,
@@ -49,7 +63,7 @@ impl Core {
         let _inside = Inside::enter();
         let mut state = self.lock();
         let State { node, host, .. } = &mut *state;
-        node.start(host, thread, call)?;
+        node.start(host, thread, call).map_err(|misuse| MisusedCall::new(misuse, self.rank))?;
         let mut awake_until = None;
         loop {
             if let Some(result) = state.node.take(thread) {
@@ -104,7 +118,7 @@ impl Core {
     ) -> Result<u64, Error> {
         match result {
             Ok(value) => Ok(value),
-            Err(CallError::Misuse(misuse)) => Err(misuse.into()),
+            Err(CallError::Misuse(misuse)) => Err(MisusedCall::new(misuse, self.rank).into()),
             Err(CallError::Failure(_)) => {
                 self.advance(&mut state);
                 self.failed(state)

@@ -1,17 +1,18 @@
 //! The machine of this rank behind its lock, and what threads share.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dsm_protocol::{Call, Node, PageNumber, ThreadNumber};
 use ethernot::{CompletionQueue, Connection, Endpoint, MemoryRegion};
 use page_faults::{Access, PageFaults, PageView, Pages};
 
+use crate::allocation::Heap;
 use crate::error::Error;
 use crate::failure::RankFailure;
 use crate::host::Host;
 use crate::options::OnFailure;
+use crate::threads;
 
 /// A rank. It lives until the process ends.
 pub(crate) struct Core {
@@ -31,10 +32,7 @@ pub(crate) struct Core {
     /// Notified when the machine has made progress and threads wait.
     pub(crate) progress: Condvar,
     pub(crate) on_failure: Option<OnFailure>,
-    /// Bytes of the region that are allocated.
-    pub(crate) allocated: AtomicU64,
-    /// Number of threads that use the memory so far.
-    pub(crate) threads_seen: AtomicU16,
+    pub(crate) heap: Heap,
     /// Keeps the control memory registered.
     pub(crate) _control: MemoryRegion,
 }
@@ -54,8 +52,6 @@ pub(crate) struct State {
 pub(crate) struct FaultsOf(pub(crate) Arc<OnceLock<&'static Core>>);
 
 thread_local! {
-    /// The number of this thread.
-    static NUMBER: Cell<Option<u16>> = const { Cell::new(None) };
     /// Whether this thread is inside of a call of the crate.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
@@ -83,14 +79,7 @@ impl Core {
 
     /// Returns the number of the calling thread. A thread gets one when it first uses the memory.
     pub(crate) fn thread(&self) -> Result<ThreadNumber, Error> {
-        if let Some(number) = NUMBER.get() {
-            return Ok(ThreadNumber(number));
-        }
-        let next = |seen| (seen < self.threads).then_some(seen + 1);
-        let taken = self.threads_seen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        let number = taken.map_err(|_| Error::TooManyThreads(self.threads))?;
-        NUMBER.set(Some(number));
-        Ok(ThreadNumber(number))
+        threads::own(self.threads)
     }
 
     /// Lets the machine handle its arrivals, and wakes threads that sleep.

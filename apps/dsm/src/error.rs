@@ -1,13 +1,14 @@
 //! Errors of the crate.
 
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
-use dsm_protocol::Misuse;
 use page_faults::{NotInForce, ViewError};
 use thiserror::Error;
 
 use crate::failure::RankFailure;
+use crate::misuse::MisusedCall;
 
 /// Why a call of the crate failed.
 #[derive(Debug, Error)]
@@ -38,7 +39,9 @@ pub enum Error {
     #[error("no address at which the ranks meet; set {name} on all ranks to an address of the host of rank 0, such as 10.0.0.1:7000", name = crate::variables::MEET)]
     NoMeetingPlace,
     /// The region has no bytes, or too many.
-    #[error("a region of {0} bytes; choose 1 byte to 64 GiB with `Options::region_bytes`")]
+    #[error(
+        "a region of {0} bytes; choose 1 byte to 64 GiB with `Options::region_bytes`, including `Options::local_bytes` of each rank"
+    )]
     Region(u64),
     /// The number of threads is out of range.
     #[error("{0} threads; choose 1 to 65535 with `Options::threads`")]
@@ -100,17 +103,33 @@ pub enum Error {
     Handler(#[from] NotInForce),
     /// The region has no room.
     #[error(
-        "{wanted} bytes do not fit into the {left} bytes that are left of the region; raise `Options::region_bytes` on all ranks"
+        "{wanted} bytes do not fit into the {left} bytes that are left of the region; raise `{option}` on all ranks"
     )]
     NoRoom {
         /// Bytes that were asked for.
         wanted: u64,
         /// Bytes that are left.
         left: u64,
+        /// The option that makes room.
+        option: &'static str,
     },
-    /// The call is not permitted.
+    /// There is no such allocation.
+    #[error("{0}")]
+    Allocation(String),
+    /// The addresses are not in the region.
+    #[error(
+        "the addresses {start:#x} to {end:#x} are not in the shared region, which is {first:#x} to {last:#x}; use memory that `Dsm::alloc` has returned",
+        start = addresses.start, end = addresses.end, first = region.start, last = region.end
+    )]
+    Outside {
+        /// The addresses.
+        addresses: Range<usize>,
+        /// The region.
+        region: Range<usize>,
+    },
+    /// The call is not permitted. It has changed nothing.
     #[error(transparent)]
-    Misuse(#[from] Misuse),
+    Misuse(#[from] MisusedCall),
     /// A rank has failed, and the shared memory with it.
     #[error(transparent)]
     Failed(#[from] RankFailure),

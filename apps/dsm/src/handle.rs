@@ -3,18 +3,16 @@
 use std::fmt;
 use std::fs;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytemuck::Pod;
-use dsm_protocol::{
-    AtomicOperation, Call, Config, Counters, Layout, NODES_MAX, Node, PAGES_MAX, PageNumber, Rank,
-};
+use dsm_protocol::{Call, Config, Counters, Layout, NODES_MAX, Node, PAGES_MAX, Rank};
 use ethernot::{Buffer, CompletionQueue, Endpoint, MemoryRegion, Rights};
 use page_faults::{Method, PageView, Pages, ViewOptions};
 
-use crate::allocation::REGION;
+use crate::allocation::{Heap, REGION};
 use crate::core::{Core, FaultsOf, State};
 use crate::environment;
 use crate::error::Error;
@@ -24,11 +22,14 @@ use crate::host::Host;
 use crate::local::Local;
 use crate::meeting::{self, Seat};
 use crate::memory::Memory;
+use crate::misuse::MisusedCall;
 use crate::mutex::DsmMutex;
 use crate::network::{Network, PeerMemory};
 use crate::options::Options;
 use crate::progress;
-use crate::slice::DsmSlice;
+use crate::read_write_lock::DsmRwLock;
+use crate::signals::{DsmCondition, DsmEvent, DsmSemaphore};
+use crate::threads;
 use crate::variables::{MEET, METHOD};
 
 /// A process's part in the shared memory: its rank.
@@ -75,22 +76,51 @@ impl Dsm {
         self.core.lock().node.counters()
     }
 
-    /// Allocates `count` elements, which are zero. All ranks must make the same allocations in the
-    /// same order; each then gets the same address. Elements of 1 KiB and more in total begin at a
-    /// page.
-    ///
-    /// # Errors
-    /// [`Error::NoRoom`] if the region is full.
-    pub fn alloc<T: Pod>(&self, count: usize) -> Result<DsmSlice<'_, T>, Error> {
-        Ok(DsmSlice::new(self.core.allocate(count)?, count))
-    }
-
     /// Allocates a value under a lock. The value is zero. All ranks must do so in the same order.
     ///
     /// # Errors
     /// [`Error::NoRoom`] if the region is full.
+    #[track_caller]
     pub fn mutex<T: Pod>(&self) -> Result<DsmMutex<'_, T>, Error> {
         Ok(DsmMutex::new(self.core, self.core.allocate(1)?))
+    }
+
+    /// Allocates a value under a reader-writer lock. The value is zero. All ranks must do so in the
+    /// same order.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if the region is full.
+    #[track_caller]
+    pub fn read_write_lock<T: Pod>(&self) -> Result<DsmRwLock<'_, T>, Error> {
+        Ok(DsmRwLock::new(self.core, self.core.allocate(1)?))
+    }
+
+    /// Makes a condition variable. All ranks must do so in the same order. So for semaphores and
+    /// events.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if the region is full.
+    #[track_caller]
+    pub fn condition(&self) -> Result<DsmCondition<'_>, Error> {
+        Ok(DsmCondition::new(self.core, self.key()?))
+    }
+
+    /// Makes a semaphore.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if the region is full.
+    #[track_caller]
+    pub fn semaphore(&self) -> Result<DsmSemaphore<'_>, Error> {
+        Ok(DsmSemaphore::new(self.core, self.key()?))
+    }
+
+    /// Makes an event.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if the region is full.
+    #[track_caller]
+    pub fn event(&self) -> Result<DsmEvent<'_>, Error> {
+        Ok(DsmEvent::new(self.core, self.key()?))
     }
 
     /// Waits until all threads of all ranks are at the barrier. Afterwards, each sees what the
@@ -103,61 +133,6 @@ impl Dsm {
         page_faults::check()?;
         let count = u32::from(self.core.threads) * self.core.size as u32;
         self.core.call(Call::Barrier { address: self.barrier_address(), count }).map(drop)
-    }
-
-    /// Acquires the lock that a number names. The number may be the address of what the lock
-    /// protects; the memory at that address is not used.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] if this thread holds the lock already, [`Error::Failed`] if a rank has
-    /// failed.
-    pub fn lock(&self, lock: u64) -> Result<(), Error> {
-        self.core.call(Call::Lock(lock)).map(drop)
-    }
-
-    /// Releases a lock.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] if this thread does not hold the lock, [`Error::Failed`] if a rank has
-    /// failed.
-    pub fn unlock(&self, lock: u64) -> Result<(), Error> {
-        self.core.call(Call::Unlock(lock)).map(drop)
-    }
-
-    /// Adds to an element, wrapping around, in one step among all ranks. Returns the former value.
-    /// Orders no other accesses. The element must not be accessed by loads and stores at the same
-    /// time.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if a rank has failed.
-    ///
-    /// # Panics
-    /// If `index` is out of bounds.
-    pub fn fetch_add(
-        &self,
-        elements: DsmSlice<'_, u64>,
-        index: usize,
-        operand: u64,
-    ) -> Result<u64, Error> {
-        let place = elements.slice(index..=index);
-        let address = (place.as_ptr().addr() - self.core.view.pages().view().addr()) as u64;
-        let operation = AtomicOperation::FetchAdd(operand);
-        self.core.call(Call::Atomic { address, operation })
-    }
-
-    /// Begins to fetch the pages of elements, so that later accesses need not wait.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if a rank has failed.
-    pub fn prefetch<T: Pod>(&self, elements: DsmSlice<'_, T>) -> Result<(), Error> {
-        let bytes = elements.len() * size_of::<T>();
-        if bytes == 0 {
-            return Ok(());
-        }
-        let start = elements.as_ptr().addr() - self.core.view.pages().view().addr();
-        let (first, last) = (start / PAGE_BYTES, (start + bytes - 1) / PAGE_BYTES);
-        let count = (last - first + 1) as u32;
-        self.core.call(Call::Prefetch { first: PageNumber(first as u32), count }).map(drop)
     }
 
     /// Waits until all ranks have come here, and leaves. Threads other than the caller must not use
@@ -184,10 +159,20 @@ impl Dsm {
         Ok(())
     }
 
+    pub(crate) const fn core(&self) -> &'static Core {
+        self.core
+    }
+
+    /// Returns an address of the region, which names an object. Nothing is stored there.
+    #[track_caller]
+    fn key(&self) -> Result<u64, Error> {
+        Ok(self.core.allocate::<u64>(1)?.addr() as u64)
+    }
+
     /// Returns the address of the next barrier. It depends on what was allocated, so that ranks that
     /// have not allocated the same notice it there.
     fn barrier_address(&self) -> u64 {
-        REGION as u64 + self.core.allocated.load(Ordering::Relaxed)
+        REGION as u64 + self.core.heap.shared_bytes()
     }
 }
 
@@ -230,9 +215,16 @@ fn join(options: Options) -> Result<&'static Core, Error> {
     let seat = seat(&options)?;
     let threads = u16::try_from(options.threads).ok().filter(|threads| *threads > 0);
     let threads = threads.ok_or(Error::Threads(options.threads))?;
-    let pages = options.region_bytes.div_ceil(PAGE_BYTES as u64);
-    let pages = u32::try_from(pages).ok().filter(|pages| (1..=PAGES_MAX).contains(pages));
-    let pages = pages.ok_or(Error::Region(options.region_bytes))?;
+    let whole_pages = |bytes: u64| bytes.checked_next_multiple_of(PAGE_BYTES);
+    let (region, local) = (whole_pages(options.region_bytes), whole_pages(options.local_bytes));
+    let both = region.zip(local).filter(|(region, _)| *region > 0);
+    let total =
+        both.and_then(|(region, local)| local.checked_mul(seat.size as u64)?.checked_add(region));
+    let pages = total.and_then(|bytes| u32::try_from(bytes / PAGE_BYTES).ok());
+    let pages = pages.filter(|pages| *pages <= PAGES_MAX);
+    let pages = pages.ok_or(Error::Region(total.unwrap_or(options.region_bytes)))?;
+    let heap = both.map(|(region, local)| Heap::new(region, local, seat.rank));
+    let heap = heap.ok_or(Error::Region(options.region_bytes))?;
     let method = environment::method(environment::of_process(METHOD).as_deref())?;
     let method = options.method.or(method);
 
@@ -257,7 +249,8 @@ fn join(options: Options) -> Result<&'static Core, Error> {
         .map_err(Error::network("register memory for operations"))?;
     let mut host = Host { memory: Memory::new(Arc::clone(view.pages()))?, network };
     // The control memory has its first words before a peer can read them.
-    let node = Node::new(config, &mut host)?;
+    let node =
+        Node::new(config, &mut host).map_err(|misuse| MisusedCall::new(misuse, seat.rank))?;
     let greeting = Greeting {
         rank: seat.rank as u32,
         settings: Settings { size: seat.size as u32, pages, threads: threads.into() },
@@ -292,10 +285,10 @@ fn join(options: Options) -> Result<&'static Core, Error> {
         state: Mutex::new(state),
         progress: Condvar::new(),
         on_failure: options.on_failure,
-        allocated: AtomicU64::new(0),
-        threads_seen: AtomicU16::new(0),
+        heap,
         _control: control_region,
     }));
+    threads::offer(threads);
     faults.get_or_init(|| &*core);
     progress::start(core).map_err(Error::Thread)?;
     Ok(core)
@@ -336,7 +329,7 @@ static HAS_JOINED: AtomicBool = AtomicBool::new(false);
 /// Completions that a rank can have at a time: receives, and operations in flight.
 const COMPLETIONS: usize = 1 << 16;
 
-const PAGE_BYTES: usize = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// How long a rank that leaves waits until the others know it.
 const SHUTDOWN: Duration = Duration::from_millis(500);

@@ -30,18 +30,20 @@
 //!
 //! [`DsmSlice::get`] and [`DsmSlice::set`] copy single elements, and are safe: a race gives an old or
 //! a new element. References to the memory are `unsafe`, because the compiler assumes that no other
-//! thread changes what a reference points to. [`DsmMutex`] is the exception: its guard proves that no
-//! other thread of any rank has a reference.
+//! thread changes what a reference points to. [`DsmMutex`] and [`DsmRwLock`] are the exceptions: their
+//! guards prove that no other thread of any rank changes the value.
 //!
 //! # What does not work
 //!
 //! * System calls do not fault. A `read` or `write` of memory that is not present fails with
-//!   `EFAULT`. Copy the bytes to memory of the process first.
+//!   `EFAULT`. [`Dsm::pin`] makes the memory present and keeps it so; `read_from` and `write_to` of a
+//!   [`DsmSlice`] copy by way of memory of the process.
 //! * A process joins once, and must not fork afterwards.
 
 #![expect(clippy::disallowed_methods, reason = "the driver of the machine measures time and waits")]
 
 mod allocation;
+mod atomics;
 mod calls;
 mod core;
 mod environment;
@@ -54,21 +56,33 @@ pub mod launch;
 mod local;
 mod meeting;
 mod memory;
+mod misuse;
 mod mutex;
 mod network;
+mod objects;
 mod options;
+mod pins;
 mod progress;
+mod read_write_lock;
+mod signals;
 mod slice;
 mod staging;
+mod streams;
+mod threads;
 mod variables;
 mod words;
 
-pub use dsm_protocol::Counters;
+pub use allocation::{Allocation, Home};
+pub use dsm_protocol::{AtomicOperation, Counters, Misuse};
 pub use error::Error;
 pub use failure::RankFailure;
 pub use handle::Dsm;
+pub use misuse::MisusedCall;
 pub use mutex::{DsmMutex, DsmMutexGuard};
 pub use options::Options;
-pub use page_faults::Method;
+pub use page_faults::{Access, Method};
+pub use pins::DsmPin;
+pub use read_write_lock::{DsmReadGuard, DsmRwLock, DsmWriteGuard};
+pub use signals::{DsmCondition, DsmEvent, DsmSemaphore};
 pub use slice::DsmSlice;
 pub use variables::{MEET, METHOD, RANK, SIZE};

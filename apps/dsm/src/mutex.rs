@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 
 use bytemuck::Pod;
@@ -10,7 +11,8 @@ use dsm_protocol::Call;
 use crate::core::Core;
 use crate::error::Error;
 
-/// A value in shared memory under a lock, made by [`Dsm::mutex`](crate::Dsm::mutex). Copies name the same value.
+/// A value in shared memory under a lock, made by [`Dsm::mutex`](crate::Dsm::mutex).
+/// Copies name the same value.
 pub struct DsmMutex<'a, T> {
     core: &'a Core,
     value: *mut T,
@@ -48,7 +50,12 @@ impl<'a, T: Pod> DsmMutex<'a, T> {
     /// failed, [`Error::TooManyThreads`].
     pub fn lock(&self) -> Result<DsmMutexGuard<'a, T>, Error> {
         self.core.call(Call::Lock(self.key()))?;
-        Ok(DsmMutexGuard { mutex: *self, thread: PhantomData })
+        Ok(self.resume())
+    }
+
+    /// Returns the guard of a lock that this thread has acquired again.
+    pub(crate) const fn resume(self) -> DsmMutexGuard<'a, T> {
+        DsmMutexGuard { mutex: self, thread: PhantomData }
     }
 
     fn key(&self) -> u64 {
@@ -62,6 +69,15 @@ pub struct DsmMutexGuard<'a, T: Pod> {
     mutex: DsmMutex<'a, T>,
     /// The thread that acquired the lock must release it.
     thread: PhantomData<*const ()>,
+}
+
+impl<'a, T: Pod> DsmMutexGuard<'a, T> {
+    /// Returns the mutex and the number of its lock, which the caller releases.
+    pub(crate) fn suspend(self) -> (DsmMutex<'a, T>, u64) {
+        let mutex = self.mutex;
+        mem::forget(self);
+        (mutex, mutex.key())
+    }
 }
 
 impl<T: Pod + fmt::Debug> fmt::Debug for DsmMutexGuard<'_, T> {

@@ -18,6 +18,7 @@ pub struct Options {
     pub(crate) rank_and_size: Option<(usize, usize)>,
     pub(crate) meet: Option<String>,
     pub(crate) region_bytes: u64,
+    pub(crate) local_bytes: u64,
     pub(crate) threads: usize,
     pub(crate) method: Option<Method>,
     pub(crate) limit: Duration,
@@ -30,6 +31,7 @@ impl Default for Options {
             rank_and_size: None,
             meet: None,
             region_bytes: 256 << 20,
+            local_bytes: 0,
             threads: 1,
             method: None,
             limit: Duration::from_secs(30),
@@ -60,6 +62,13 @@ impl Options {
     /// used only for pages that are touched, and 72 bytes for each page of 4 KiB. Equal on all ranks.
     pub fn region_bytes(mut self, bytes: u64) -> Self {
         self.region_bytes = bytes;
+        self
+    }
+
+    /// Sets how many bytes each rank has for allocations that it makes alone: none by default. The
+    /// region grows by this for each rank. Equal on all ranks.
+    pub fn local_bytes(mut self, bytes: u64) -> Self {
+        self.local_bytes = bytes;
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 
 use bytemuck::Pod;
 
@@ -77,6 +77,30 @@ impl<'a, T: Pod> DsmSlice<'a, T> {
         unsafe { words::store(self.at(index), value) };
     }
 
+    /// Replaces all elements.
+    ///
+    /// # Panics
+    /// If there are not as many elements.
+    pub fn copy_from(&self, elements: &[T]) {
+        assert_eq!(elements.len(), self.len, "elements to copy");
+        for (index, element) in elements.iter().enumerate() {
+            // SAFETY: the element is in the region.
+            unsafe { words::store(self.start.wrapping_add(index), *element) };
+        }
+    }
+
+    /// Copies all elements.
+    ///
+    /// # Panics
+    /// If there are not as many elements.
+    pub fn copy_to(&self, elements: &mut [T]) {
+        assert_eq!(elements.len(), self.len, "elements to copy");
+        for (index, element) in elements.iter_mut().enumerate() {
+            // SAFETY: the element is in the region.
+            *element = unsafe { words::load(self.start.wrapping_add(index)) };
+        }
+    }
+
     /// Returns a part of the elements.
     ///
     /// # Panics
@@ -114,6 +138,12 @@ impl<'a, T: Pod> DsmSlice<'a, T> {
     pub unsafe fn as_mut_slice(&self) -> &'a mut [T] {
         // SAFETY: as for `as_slice`; the caller excludes all other accesses.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
+    /// Returns the addresses of the elements.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        let start = self.start.addr();
+        start..start + self.len * size_of::<T>()
     }
 
     fn at(&self, index: usize) -> *mut T {

@@ -104,6 +104,16 @@ pub enum Call {
         /// The number of pages.
         count: u32,
     },
+    /// Makes this node the home of the pages that have none: each `step`th of the range. Afterwards
+    /// the node knows the homes of all of them.
+    Claim {
+        /// The first page.
+        first: PageNumber,
+        /// The number of pages of the range.
+        count: u32,
+        /// The distance of the pages; 0 counts as 1.
+        step: u32,
+    },
     /// Moves the home of a page at the next barrier of all threads.
     Migrate {
         /// The page.

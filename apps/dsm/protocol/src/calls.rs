@@ -48,10 +48,12 @@ impl Node {
         match call {
             Call::Lock(lock) if self.locks.is_held(lock, thread) => Err(Misuse::HeldAlready(lock)),
             Call::Unlock(lock) | Call::Wait { lock, .. } if !self.locks.is_held(lock, thread) => {
-                Err(Misuse::NotHeld(lock))
+                Err(not_held(lock, self.locks.holder(lock)))
             }
             Call::ReadWriteUnlock(lock) if !self.read_write_locks.contains_key(&(lock, thread)) => {
-                Err(Misuse::NotHeld(lock))
+                let threads = (lock, ThreadNumber(0))..=(lock, ThreadNumber(u16::MAX));
+                let mut holders = self.read_write_locks.range(threads);
+                Err(not_held(lock, holders.next().map(|((_, thread), _)| *thread)))
             }
             Call::ReadLock(lock) | Call::WriteLock(lock)
                 if self.read_write_locks.contains_key(&(lock, thread)) =>
@@ -68,8 +70,16 @@ impl Node {
                 let page = u32::try_from(address / PAGE_BYTES as u64).unwrap_or(u32::MAX);
                 self.check_page(PageNumber(page))
             }
-            Call::Prefetch { first, count } | Call::Pin { first, count, .. } => {
+            Call::Prefetch { first, count } | Call::Claim { first, count, .. } => {
                 self.check_range(first, count)
+            }
+            Call::Pin { first, count, .. } => {
+                self.check_range(first, count)?;
+                let mut pages = (first.0..first.0 + count).map(PageNumber);
+                match pages.find(|page| self.pages.get(*page).pins == u16::MAX) {
+                    Some(page) => Err(Misuse::TooManyPins(page)),
+                    None => Ok(()),
+                }
             }
             Call::Unpin { first, count } => {
                 self.check_range(first, count)?;
@@ -185,6 +195,20 @@ impl Node {
                 }
                 self.finish(thread, Ok(0));
             }
+            //= dsm-protocol.md: home.4
+            Call::Claim { first, count, step } => {
+                self.set_stage(thread, Stage::Claim(1));
+                let pages = (first.0..first.0.saturating_add(count)).step_by(step.max(1) as usize);
+                for page in pages.map(PageNumber) {
+                    if !self.need(host, page, thread, Need::Home)
+                        && let Some(Stage::Claim(outstanding)) =
+                            self.threads.get_mut(thread.index())
+                    {
+                        *outstanding += 1;
+                    }
+                }
+                self.count_down_claim(thread);
+            }
             Call::Migrate { page, to } => {
                 self.request_move(page, to);
                 self.finish(thread, Ok(0));
@@ -264,6 +288,16 @@ impl Node {
         }
     }
 
+    /// Notes that the home of one more page of a thread's call is known.
+    pub(crate) fn count_down_claim(&mut self, thread: ThreadNumber) {
+        if let Some(Stage::Claim(outstanding)) = self.threads.get_mut(thread.index()) {
+            *outstanding = outstanding.saturating_sub(1);
+            if *outstanding == 0 {
+                self.finish(thread, Ok(0));
+            }
+        }
+    }
+
     //= dsm-protocol.md: atomic.1
     /// Posts an atomic to the home of its page.
     pub(crate) fn post_atomic(
@@ -301,6 +335,14 @@ impl Node {
             self.invalidate(host, page, None);
         }
         self.finish(thread, Ok(former));
+    }
+}
+
+/// Returns the misuse of a thread that releases a lock which it does not hold.
+fn not_held(lock: u64, holder: Option<ThreadNumber>) -> Misuse {
+    match holder {
+        Some(ThreadNumber(thread)) => Misuse::HeldBy { lock, thread },
+        None => Misuse::NotHeld(lock),
     }
 }
 

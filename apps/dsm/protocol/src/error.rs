@@ -21,11 +21,19 @@ pub enum Misuse {
     /// The region has no such page.
     #[error("the region has no {0}")]
     NoPage(PageNumber),
-    /// The thread does not hold the lock.
+    /// No thread of the node holds the lock.
     #[error(
-        "the thread does not hold the lock at {0:#x}: it was unlocked twice, or by another thread"
+        "no thread of this rank holds the lock at {0:#x}: it was never locked, was unlocked twice, or another rank holds it"
     )]
     NotHeld(u64),
+    /// Another thread of the node holds the lock.
+    #[error("thread {thread} of this rank holds the lock at {lock:#x}, not the calling thread")]
+    HeldBy {
+        /// The lock.
+        lock: u64,
+        /// The thread that holds it.
+        thread: u16,
+    },
     /// The thread holds the lock already.
     #[error("the thread holds the lock at {0:#x} already")]
     HeldAlready(u64),
@@ -49,6 +57,9 @@ pub enum Misuse {
     /// A page is not pinned.
     #[error("{0} is not pinned")]
     NotPinned(PageNumber),
+    /// A page has 65535 pins.
+    #[error("{0} is pinned 65535 times")]
+    TooManyPins(PageNumber),
     /// The node has no such peer.
     #[error("there is no {0}")]
     NoRank(Rank),

@@ -302,6 +302,7 @@ impl Node {
         match self.threads.get(thread.index()) {
             Some(Stage::Fault) => self.finish(thread, Ok(0)),
             Some(Stage::Pin { .. }) => self.continue_pin(host, thread),
+            Some(Stage::Claim(_)) => self.count_down_claim(thread),
             Some(&Stage::Home { address, operation }) => {
                 self.post_atomic(host, thread, address, operation);
             }

@@ -71,6 +71,11 @@ impl LockTable {
         self.by_address.get(&address).is_some_and(|lock| lock.holder == Some(thread))
     }
 
+    /// Returns the thread of this node that holds the lock.
+    pub(crate) fn holder(&self, address: u64) -> Option<ThreadNumber> {
+        self.by_address.get(&address)?.holder
+    }
+
     /// Handles a thread that wants the lock.
     pub(crate) fn lock(&mut self, address: u64, thread: ThreadNumber) -> LockStep {
         let lock = self.by_address.entry(address).or_default();

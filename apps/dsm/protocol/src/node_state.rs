@@ -30,6 +30,8 @@ pub(crate) enum Stage {
     Home { address: u64, operation: AtomicOperation },
     /// Waits for the result of an atomic.
     Atomic,
+    /// Waits to learn the homes of so many pages.
+    Claim(u32),
     /// Waits for the pages of a pin. `next` is the first that is not pinned yet.
     Pin { next: PageNumber, end: PageNumber, is_written: bool },
     /// Waits for the positions of the other logs.

@@ -29,10 +29,12 @@ pub(crate) struct Page {
     /// Whether the home must publish every write, because other nodes may have copies.
     pub(crate) is_tracked: bool,
     /// Pins that hold the page.
-    pub(crate) pins: u8,
+    pub(crate) pins: u16,
     /// Patches of the page that are in flight.
     pub(crate) patches: u8,
 }
+
+const _: () = assert!(size_of::<Page>() == 8);
 
 /// The pages of the region.
 #[derive(Debug)]

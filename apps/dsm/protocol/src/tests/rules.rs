@@ -34,6 +34,29 @@ fn message(cluster: &mut Cluster, from: u8, to: u8, message: &Message) {
     cluster.arrive(to, Arrival::Received { from: Rank(from) }, bytes);
 }
 
+//= dsm-protocol.md: home.4
+#[test]
+fn a_node_claims_pages_and_leaves_those_that_have_a_home() {
+    for notes_writes in [false, true] {
+        let mut cluster = cluster(2);
+        cluster.network.memories[1].notes_writes = notes_writes;
+        cluster.write(0, 2 * PAGE_WORDS, 7);
+        let claim = Call::Claim { first: PAGE, count: 4, step: 2 };
+        assert_eq!(cluster.call(1, claim), Ok(0));
+        let home = |page: u32| cluster.nodes[1].home_of(PageNumber(page));
+        assert_eq!([0, 1, 2, 3].map(home), [Some(Rank(1)), None, Some(Rank(0)), None]);
+        // The claim of a page is no access: the copy of the other node's page is none.
+        assert_eq!(cluster.access(1, 2), Access::None);
+        assert_eq!(cluster.call(1, claim), Ok(0));
+        cluster.barrier();
+        cluster.write(0, 1, 8);
+        cluster.barrier();
+        assert_eq!((cluster.read(1, 1), cluster.read(1, 2 * PAGE_WORDS)), (8, 7));
+        let outside = Call::Claim { first: PageNumber(3), count: 2, step: 1 };
+        assert!(matches!(cluster.start(1, outside), Err(Misuse::NoPage(_))));
+    }
+}
+
 //= dsm-protocol.md: fetch.1
 //= dsm-protocol.md: fetch.2
 #[test]
@@ -235,6 +258,22 @@ fn locks_that_are_not_held_are_not_unlocked_and_held_ones_not_locked() {
     assert_eq!(cluster.start(1, Call::Unlock(64)), Err(Misuse::NotHeld(64)));
     assert_eq!(cluster.start(0, Call::ReadWriteUnlock(72)), Err(Misuse::NotHeld(72)));
     assert_eq!(cluster.start(0, Call::Lock(64)), Err(Misuse::HeldAlready(64)));
+}
+
+#[test]
+fn a_thread_that_unlocks_the_lock_of_another_one_learns_which_holds_it() {
+    let mut cluster = Cluster::new(Config { threads: 2, ..config(2) });
+    cluster.settle();
+    let unlocks =
+        [(Call::Lock(64), Call::Unlock(64)), (Call::WriteLock(72), Call::ReadWriteUnlock(72))];
+    for (lock, unlock) in unlocks {
+        cluster.start_of(0, 1, lock).unwrap();
+        cluster.settle();
+        assert_eq!(cluster.nodes[0].take(ThreadNumber(1)), Some(Ok(0)));
+        let held = cluster.start_of(0, 0, unlock);
+        assert!(matches!(held, Err(Misuse::HeldBy { thread: 1, .. })), "{held:?}");
+        assert!(matches!(cluster.start_of(1, 0, unlock), Err(Misuse::NotHeld(_))));
+    }
 }
 
 //= dsm-protocol.md: condition.1
