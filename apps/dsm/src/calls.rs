@@ -17,7 +17,7 @@ impl Core {
     /// Costs no system call if the machine answers at once. Otherwise the thread polls for [`SPIN`],
     /// and then sleeps until the progress thread has the answer.
     pub(crate) fn call(&self, call: Call) -> Result<u64, Error> {
-        self.call_then(call, |_, _| {})
+        self.call_then(call, |state, thread| state.watch.left(thread))
     }
 
     /// Makes a page accessible.
@@ -27,7 +27,8 @@ impl Core {
         }
         let changes = self.lock().host.memory.changes();
         let wanted = if matches!(call, Call::ReadFault(_)) { Access::Read } else { Access::Write };
-        self.call_then(call, |state, _| {
+        self.call_then(call, |state, thread| {
+            state.watch.faulted(thread, page);
             // If the machine had nothing to change, the page is accessible for the machine, but not
             // mapped.
             let allowed = state.node.access(page);
@@ -43,7 +44,8 @@ impl Core {
     /// fault, and so cannot ask for pages that the kernel has taken out of the view.
     pub(crate) fn call_and_map(&self, call: Call, pages: PageRange) -> Result<(), Error> {
         let PageRange { first, count } = pages;
-        self.call_then(call, |state, _| {
+        self.call_then(call, |state, thread| {
+            state.watch.left(thread);
             for page in (first.0..first.0 + count).map(PageNumber) {
                 state.host.memory.map_again(page, state.node.access(page));
             }
@@ -70,6 +72,10 @@ impl Core {
                 // The call may have ended calls of other threads, or sent messages to this rank.
                 if state.sleepers > 0 || state.host.network.has_arrivals() {
                     self.advance(&mut state);
+                }
+                if let Some(awake_until) = awake_until {
+                    let waited = (Instant::now() + SPIN).saturating_duration_since(awake_until);
+                    state.waits.add(call, waited);
                 }
                 if result.is_ok() {
                     at_end(&mut state, thread);

@@ -2,17 +2,21 @@
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use dsm_protocol::{Call, Node, PageNumber, ThreadNumber};
 use ethernot::{CompletionQueue, Connection, Endpoint, MemoryRegion};
 use page_faults::{Access, PageFaults, PageView, Pages};
 
-use crate::allocation::Heap;
 use crate::error::Error;
 use crate::failure::RankFailure;
+use crate::heap::Heap;
 use crate::host::Host;
-use crate::options::OnFailure;
-use crate::threads;
+use crate::options::{OnFailure, OnRace, OnStall};
+use crate::races::Races;
+use crate::stalls::Watch;
+use crate::statistics::{Statistics, Waits};
+use crate::thread_numbers;
 
 /// A rank. It lives until the process ends.
 pub(crate) struct Core {
@@ -32,7 +36,14 @@ pub(crate) struct Core {
     /// Notified when the machine has made progress and threads wait.
     pub(crate) progress: Condvar,
     pub(crate) on_failure: Option<OnFailure>,
+    pub(crate) on_race: Option<OnRace>,
+    /// How long a thread may make no call while others wait for it, until this is reported.
+    pub(crate) watchdog: Option<Duration>,
+    pub(crate) on_stall: Option<OnStall>,
     pub(crate) heap: Heap,
+    /// The address at which the ranks have met, and when.
+    pub(crate) meet: String,
+    pub(crate) joined: Instant,
     /// Keeps the control memory registered.
     pub(crate) _control: MemoryRegion,
 }
@@ -46,6 +57,10 @@ pub(crate) struct State {
     pub(crate) failure: Option<RankFailure>,
     /// Whether the rank has left, so that its progress thread ends.
     pub(crate) has_left: bool,
+    pub(crate) races: Races,
+    pub(crate) watch: Watch,
+    pub(crate) waits: Waits,
+    pub(crate) statistics: Statistics,
 }
 
 /// Hands the faults of the view to the rank, once there is one.
@@ -79,13 +94,16 @@ impl Core {
 
     /// Returns the number of the calling thread. A thread gets one when it first uses the memory.
     pub(crate) fn thread(&self) -> Result<ThreadNumber, Error> {
-        threads::own(self.threads)
+        thread_numbers::own(self.threads)
     }
 
     /// Lets the machine handle its arrivals, and wakes threads that sleep.
     pub(crate) fn advance(&self, state: &mut State) {
-        let State { node, host, .. } = state;
+        let State { node, host, races, .. } = state;
         node.poll(host);
+        while let Some(race) = node.poll_race() {
+            races.add(race);
+        }
         if state.failure.is_none() {
             let place = |rank: usize| self.places.get(rank).cloned().unwrap_or_default();
             let own = |error| RankFailure::own(self.rank, place(self.rank), format!("{error}"));

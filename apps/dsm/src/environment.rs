@@ -72,6 +72,11 @@ pub(crate) fn method(value: Option<&str>) -> Result<Option<Method>, Error> {
     }
 }
 
+/// Returns whether a variable switches an option on: it is there, and neither empty nor `0`.
+pub(crate) fn is_set(value: Option<&str>) -> bool {
+    value.is_some_and(|value| !matches!(value, "" | "0"))
+}
+
 /// Returns a variable of the process.
 pub(crate) fn of_process(name: &str) -> Option<String> {
     env::var(name).ok()
@@ -124,6 +129,11 @@ mod tests {
         assert!(place(&slurm).is_some());
         assert_eq!(place(&[("SLURM_NNODES", "2"), ("SLURM_JOB_ID", "7")]), None);
         assert_eq!(place(&here), None);
+    }
+
+    #[test]
+    fn an_option_is_on_unless_its_variable_is_missing_empty_or_zero() {
+        assert_eq!([None, Some(""), Some("0"), Some("1")].map(is_set), [false, false, false, true]);
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub(crate) struct Settings {
     pub(crate) size: u32,
     pub(crate) pages: u32,
     pub(crate) threads: u32,
+    /// Whether races are detected.
+    pub(crate) races: bool,
 }
 
 /// The private data of a connection.
@@ -24,15 +26,16 @@ pub(crate) struct Greeting {
 }
 
 impl Greeting {
-    /// Encodes the greeting: magic, five numbers of 4 bytes, two regions, the name of the host.
+    /// Encodes the greeting: magic, six numbers of 4 bytes, three regions, the name of the host.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
-        let Settings { size, pages, threads } = self.settings;
-        for number in [self.rank, size, pages, threads, self.process] {
+        let Settings { size, pages, threads, races } = self.settings;
+        for number in [self.rank, size, pages, threads, races.into(), self.process] {
             bytes.extend(number.to_le_bytes());
         }
         bytes.extend(self.memory.frames.to_bytes());
         bytes.extend(self.memory.control.to_bytes());
+        bytes.extend(self.memory.masters.unwrap_or(self.memory.control).to_bytes());
         bytes.extend(self.host.bytes().take(HOST_BYTES_MAX));
         bytes
     }
@@ -52,20 +55,22 @@ impl Greeting {
 
     /// Decodes what follows the version.
     fn decode(rest: &[u8]) -> Option<Self> {
-        let (numbers, rest) = rest.split_first_chunk::<20>()?;
+        let (numbers, rest) = rest.split_first_chunk::<24>()?;
         let (frames, rest) = rest.split_at_checked(RemoteRegion::BYTES)?;
-        let (control, host) = rest.split_at_checked(RemoteRegion::BYTES)?;
+        let (control, rest) = rest.split_at_checked(RemoteRegion::BYTES)?;
+        let (masters, host) = rest.split_at_checked(RemoteRegion::BYTES)?;
         let mut numbers = numbers.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
         let mut number = || numbers.next();
         let (rank, size, pages) = (number()?, number()?, number()?);
-        let (threads, process) = (number()?, number()?);
+        let (threads, races, process) = (number()?, number()? != 0, number()?);
         let frames = RemoteRegion::from_bytes(frames).ok()?;
         let control = RemoteRegion::from_bytes(control).ok()?;
+        let masters = RemoteRegion::from_bytes(masters).ok().filter(|_| races);
         Some(Self {
             rank,
-            settings: Settings { size, pages, threads },
+            settings: Settings { size, pages, threads, races },
             process,
-            memory: PeerMemory { frames, control },
+            memory: PeerMemory { frames, control, masters },
             host: String::from_utf8_lossy(host).into_owned(),
         })
     }
@@ -80,6 +85,7 @@ impl Greeting {
         differs("ranks", found.size, own.size)
             .or_else(|| differs("pages", found.pages, own.pages))
             .or_else(|| differs("threads", found.threads, own.threads))
+            .or_else(|| (found.races != own.races).then(|| RACES_DIFFER.to_owned()))
             .or_else(|| (self.rank >= own.size).then(|| format!("there is no rank {}", self.rank)))
     }
 
@@ -106,6 +112,9 @@ pub(crate) enum GreetingError {
 const MAGIC: &[u8; 8] = b"ENTDSMG\x01";
 const VERSION: u8 = MAGIC[7];
 
+/// Why a rank is refused that alone detects races, or alone does not.
+const RACES_DIFFER: &str = "only one of the ranks detects races; use the same options on all ranks";
+
 /// Bytes of a host's name that are sent.
 const HOST_BYTES_MAX: usize = 64;
 
@@ -119,9 +128,9 @@ mod tests {
         let region = |key| RemoteRegion { key: RemoteKey(key), address: 4096, len: 8192 };
         Greeting {
             rank: 3,
-            settings: Settings { size: 4, pages: 100, threads: 1 },
+            settings: Settings { size: 4, pages: 100, threads: 1, races: true },
             process: 77,
-            memory: PeerMemory { frames: region(5), control: region(6) },
+            memory: PeerMemory { frames: region(5), control: region(6), masters: Some(region(7)) },
             host: "node7".into(),
         }
     }
@@ -132,9 +141,10 @@ mod tests {
         let decoded = Greeting::from_bytes(&bytes).unwrap();
         assert_eq!((decoded.rank, decoded.settings), (3, greeting().settings));
         assert_eq!(decoded.memory.control, greeting().memory.control);
+        assert_eq!(decoded.memory.masters, greeting().memory.masters);
         assert_eq!(decoded.place(), "process 77 on node7");
         let malformed = Some(GreetingError::Malformed);
-        assert!((0..68).all(|length| Greeting::from_bytes(&bytes[..length]).err() == malformed));
+        assert!((0..92).all(|length| Greeting::from_bytes(&bytes[..length]).err() == malformed));
         assert_eq!(Greeting::from_bytes(&[0; 100]).err(), malformed);
     }
 
@@ -154,6 +164,8 @@ mod tests {
         let other = Settings { pages: 200, ..own };
         let text = greeting().refusal(other).unwrap();
         assert!(text.contains("100 pages") && text.contains("200"), "{text}");
+        let text = greeting().refusal(Settings { races: false, ..own }).unwrap();
+        assert!(text.contains("detects races"), "{text}");
         let beyond = Greeting { rank: 4, ..greeting() };
         assert!(beyond.refusal(own).unwrap().contains("no rank 4"));
     }

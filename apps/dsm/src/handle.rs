@@ -5,19 +5,19 @@ use std::fs;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 use dsm_protocol::{Call, Config, Counters, Layout, NODES_MAX, Node, PAGES_MAX, Rank};
 use ethernot::{Buffer, CompletionQueue, Endpoint, MemoryRegion, Rights};
 use page_faults::{Method, PageView, Pages, ViewOptions};
 
-use crate::allocation::{Heap, REGION};
 use crate::core::{Core, FaultsOf, State};
 use crate::environment;
 use crate::error::Error;
 use crate::failure::FINAL_BARRIER;
 use crate::greeting::{Greeting, Settings};
+use crate::heap::{Heap, REGION};
 use crate::host::Host;
 use crate::local::Local;
 use crate::meeting::{self, Seat};
@@ -27,10 +27,13 @@ use crate::mutex::DsmMutex;
 use crate::network::{Network, PeerMemory};
 use crate::options::Options;
 use crate::progress;
+use crate::races::Races;
 use crate::read_write_lock::DsmRwLock;
 use crate::signals::{DsmCondition, DsmEvent, DsmSemaphore};
-use crate::threads;
-use crate::variables::{MEET, METHOD};
+use crate::stalls::Watch;
+use crate::statistics::{Statistics, Waits};
+use crate::thread_numbers;
+use crate::variables::{MEET, METHOD, RACES};
 
 /// A process's part in the shared memory: its rank.
 ///
@@ -152,7 +155,9 @@ impl Dsm {
             |state: &State| state.host.network.is_alone() && state.host.network.is_idle();
         state = wait_until(core, state, is_finished)?;
         state.has_left = true;
+        let races = state.races.take(&core.heap);
         drop(state);
+        core.report_races(&races);
         // All ranks have said that they need nothing any more, so an error changes nothing.
         let _late = core.endpoint.shutdown(Some(SHUTDOWN));
         mem::forget(self);
@@ -215,24 +220,16 @@ fn join(options: Options) -> Result<&'static Core, Error> {
     let seat = seat(&options)?;
     let threads = u16::try_from(options.threads).ok().filter(|threads| *threads > 0);
     let threads = threads.ok_or(Error::Threads(options.threads))?;
-    let whole_pages = |bytes: u64| bytes.checked_next_multiple_of(PAGE_BYTES);
-    let (region, local) = (whole_pages(options.region_bytes), whole_pages(options.local_bytes));
-    let both = region.zip(local).filter(|(region, _)| *region > 0);
-    let total =
-        both.and_then(|(region, local)| local.checked_mul(seat.size as u64)?.checked_add(region));
-    let pages = total.and_then(|bytes| u32::try_from(bytes / PAGE_BYTES).ok());
-    let pages = pages.filter(|pages| *pages <= PAGES_MAX);
-    let pages = pages.ok_or(Error::Region(total.unwrap_or(options.region_bytes)))?;
-    let heap = both.map(|(region, local)| Heap::new(region, local, seat.rank));
-    let heap = heap.ok_or(Error::Region(options.region_bytes))?;
+    let (pages, heap) = region(&options, &seat)?;
     let method = environment::method(environment::of_process(METHOD).as_deref())?;
     let method = options.method.or(method);
+    let races = options.races || environment::is_set(environment::of_process(RACES).as_deref());
 
     let endpoint = meeting::open(&seat)?;
     let faults = Arc::new(OnceLock::new());
-    let view = ViewOptions { pages: pages as usize, address: Some(REGION), method };
-    let view = PageView::new(&view, FaultsOf(Arc::clone(&faults)))?;
-    let config = Config { threads, ..Config::new(Rank(seat.rank as u8), seat.size as u8, pages) };
+    let (view, memory) = watch(pages as usize, method, races, &faults)?;
+    let config = Config::new(Rank(seat.rank as u8), seat.size as u8, pages);
+    let config = Config { threads, races, ..config };
     let layout = Layout::new(config.nodes, pages, config.log_entries);
     let control = Buffer::new(layout.bytes());
     let frames = Arc::new(register_frames(&endpoint, view.pages())?);
@@ -240,22 +237,33 @@ fn join(options: Options) -> Result<&'static Core, Error> {
     let control_region = endpoint
         .register(Arc::clone(&control), rights)
         .map_err(Error::network("register the control memory"))?;
-    let memory = PeerMemory { frames: frames.remote(), control: control_region.remote() };
+    let masters = races.then(|| Buffer::new(view.pages().bytes() as u64));
+    let register = |masters| endpoint.register(masters, rights);
+    let masters_region = masters.clone().map(register).transpose();
+    let masters_region = masters_region
+        .map_err(Error::network("register the master copies of the race detector"))?;
+    let peer_memory = PeerMemory {
+        frames: frames.remote(),
+        control: control_region.remote(),
+        masters: masters_region.as_ref().map(MemoryRegion::remote),
+    };
 
     let queue = Arc::new(CompletionQueue::new(COMPLETIONS));
     // SAFETY: the view is kept in `Core`, which lives until the process ends.
-    let local = unsafe { Local::new(view.pages().frames(), view.pages().bytes(), control) };
-    let network = Network::new((config.rank, seat.size), &endpoint, &queue, &frames, local)
-        .map_err(Error::network("register memory for operations"))?;
-    let mut host = Host { memory: Memory::new(Arc::clone(view.pages()))?, network };
+    let local =
+        unsafe { Local::new(view.pages().frames(), view.pages().bytes(), control, masters) };
+    let network =
+        Network::new((config.rank, seat.size), &endpoint, &queue, &frames, masters_region, local)
+            .map_err(Error::network("register memory for operations"))?;
+    let mut host = Host { memory, network };
     // The control memory has its first words before a peer can read them.
     let node =
         Node::new(config, &mut host).map_err(|misuse| MisusedCall::new(misuse, seat.rank))?;
     let greeting = Greeting {
         rank: seat.rank as u32,
-        settings: Settings { size: seat.size as u32, pages, threads: threads.into() },
+        settings: Settings { size: seat.size as u32, pages, threads: threads.into(), races },
         process: std::process::id(),
-        memory,
+        memory: peer_memory,
         host: host_name(),
     };
     let met = meeting::meet(&endpoint, &queue, &seat, &greeting, options.limit)?;
@@ -271,7 +279,17 @@ fn join(options: Options) -> Result<&'static Core, Error> {
             .map_err(Error::network(format!("post receives for rank {rank}")))?;
         connections.push((rank, connection));
     }
-    let state = State { node, host, sleepers: 0, failure: None, has_left: false };
+    let state = State {
+        node,
+        host,
+        sleepers: 0,
+        failure: None,
+        has_left: false,
+        races: Races::default(),
+        watch: Watch::new(threads),
+        waits: Waits::default(),
+        statistics: Statistics::listen(),
+    };
     let core = Box::leak(Box::new(Core {
         process: std::process::id(),
         rank: seat.rank,
@@ -285,13 +303,57 @@ fn join(options: Options) -> Result<&'static Core, Error> {
         state: Mutex::new(state),
         progress: Condvar::new(),
         on_failure: options.on_failure,
+        on_race: options.on_race,
+        watchdog: options.watchdog,
+        on_stall: options.on_stall,
         heap,
+        meet: seat.meet,
+        joined: Instant::now(),
         _control: control_region,
     }));
-    threads::offer(threads);
+    thread_numbers::offer(threads);
     faults.get_or_init(|| &*core);
     progress::start(core).map_err(Error::Thread)?;
     Ok(core)
+}
+
+/// Returns the number of pages of the region, and its memory, which is free.
+fn region(options: &Options, seat: &Seat) -> Result<(u32, Heap), Error> {
+    let refused = Error::Region(options.region_bytes.saturating_add(options.local_bytes));
+    let whole_pages = |bytes: u64| bytes.checked_next_multiple_of(PAGE_BYTES);
+    let both = whole_pages(options.region_bytes).zip(whole_pages(options.local_bytes));
+    let Some((shared, local)) = both.filter(|(shared, _)| *shared > 0) else { return Err(refused) };
+    let all = local.checked_mul(seat.size as u64).and_then(|local| local.checked_add(shared));
+    let pages = all.and_then(|bytes| u32::try_from(bytes / PAGE_BYTES).ok());
+    let pages = pages.filter(|pages| *pages <= PAGES_MAX).ok_or(refused)?;
+    Ok((pages, Heap::new(shared, local, seat.rank)))
+}
+
+/// Maps the region. The race detector needs faults of writes: without a wish, it gets a method with
+/// them.
+fn watch(
+    pages: usize,
+    method: Option<Method>,
+    races: bool,
+    faults: &Arc<OnceLock<&'static Core>>,
+) -> Result<(PageView, Memory), Error> {
+    let open = |method| -> Result<_, Error> {
+        let view = ViewOptions { pages, address: Some(REGION), method };
+        let view = PageView::new(&view, FaultsOf(Arc::clone(faults)))?;
+        let memory = Memory::new(Arc::clone(view.pages()))?;
+        Ok((view, memory))
+    };
+    if !races || method.is_some() {
+        return open(method);
+    }
+    match open(Some(Method::Synchronous)) {
+        Ok((view, memory)) if !memory.notes_writes() => Ok((view, memory)),
+        other => {
+            // The address must be free again.
+            drop(other);
+            open(Some(Method::Protection))
+        }
+    }
 }
 
 /// Registers the frames, so that peers read and write them. Their addresses are offsets.

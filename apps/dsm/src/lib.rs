@@ -43,6 +43,7 @@
 #![expect(clippy::disallowed_methods, reason = "the driver of the machine measures time and waits")]
 
 mod allocation;
+mod answers;
 mod atomics;
 mod calls;
 mod core;
@@ -51,6 +52,7 @@ mod error;
 mod failure;
 mod greeting;
 mod handle;
+mod heap;
 mod host;
 pub mod launch;
 mod local;
@@ -63,13 +65,19 @@ mod objects;
 mod options;
 mod pins;
 mod progress;
+mod races;
 mod read_write_lock;
+mod reports;
 mod signals;
 mod slice;
 mod staging;
+mod stalls;
+pub mod statistics;
 mod streams;
+mod thread_numbers;
 mod threads;
 mod variables;
+mod watchdog;
 mod words;
 
 pub use allocation::{Allocation, Home};
@@ -82,7 +90,9 @@ pub use mutex::{DsmMutex, DsmMutexGuard};
 pub use options::Options;
 pub use page_faults::{Access, Method};
 pub use pins::DsmPin;
+pub use races::RaceReport;
 pub use read_write_lock::{DsmReadGuard, DsmRwLock, DsmWriteGuard};
 pub use signals::{DsmCondition, DsmEvent, DsmSemaphore};
 pub use slice::DsmSlice;
-pub use variables::{MEET, METHOD, RANK, SIZE};
+pub use stalls::StallReport;
+pub use variables::{MEET, METHOD, RACES, RANK, SIZE};

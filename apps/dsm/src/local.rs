@@ -15,6 +15,8 @@ pub(crate) struct Local {
     frames: *mut u8,
     bytes: u64,
     control: Arc<Buffer>,
+    /// The master copies of the pages, if races are detected: as many bytes as the frames.
+    masters: Option<Arc<Buffer>>,
 }
 
 // SAFETY: the frames live as long as the process, and this type accesses them by atomics alone.
@@ -23,8 +25,14 @@ unsafe impl Send for Local {}
 impl Local {
     /// # Safety
     /// `frames` must point to `bytes` mapped bytes, which stay mapped, and begin at a page.
-    pub(crate) unsafe fn new(frames: *mut u8, bytes: usize, control: Arc<Buffer>) -> Self {
-        Self { frames, bytes: bytes as u64, control }
+    pub(crate) unsafe fn new(
+        frames: *mut u8,
+        bytes: usize,
+        control: Arc<Buffer>,
+        masters: Option<Arc<Buffer>>,
+    ) -> Self {
+        let bytes = bytes as u64;
+        Self { frames, bytes, control, masters: masters.filter(|masters| masters.len() == bytes) }
     }
 
     /// Returns the word of 8 bytes of the control memory, or 0 outside of it.
@@ -69,21 +77,35 @@ impl Local {
         landing: Landing,
         found: &mut Vec<u8>,
     ) -> Option<Answer> {
-        // A page that lands in its own frame is there already.
-        if landing == Landing::Buffer {
+        if area == Area::Control {
             let mut bytes = vec![0; length as usize];
-            match area {
-                Area::Control => self.control.try_read(address, &mut bytes).ok()?,
-                Area::Frames => {
-                    let page = self.page(address)?;
-                    let mut whole = [0; PAGE_BYTES];
-                    // SAFETY: `page` returns pages of the mapping.
-                    unsafe { words::load_page(page, &mut whole) };
-                    bytes.copy_from_slice(whole.get(..length as usize)?);
-                }
-                Area::Masters => return None,
-            }
+            self.control.try_read(address, &mut bytes).ok()?;
             found.extend(bytes);
+            return Some(Answer::Done);
+        }
+        let page = self.page(area, address)?;
+        let mut whole = [0; PAGE_BYTES];
+        let into = match landing {
+            Landing::Buffer => None,
+            Landing::Frame(page) => Some((Area::Frames, page)),
+            Landing::Master(page) => Some((Area::Masters, page)),
+        };
+        match into {
+            // A page that lands in its own place is there already.
+            Some((into, _)) if into == area => {}
+            Some((into, number)) => {
+                // SAFETY: `page` returns pages of the mapping.
+                unsafe { words::load_page(page, &mut whole) };
+                let into = self.page(into, number.index() as u64 * PAGE_BYTES as u64)?;
+                for (word, bytes) in whole.as_chunks::<4>().0.iter().enumerate() {
+                    store_word(into, word, *bytes)?;
+                }
+            }
+            None => {
+                // SAFETY: `page` returns pages of the mapping.
+                unsafe { words::load_page(page, &mut whole) };
+                found.extend(whole.get(..length as usize)?);
+            }
         }
         Some(Answer::Done)
     }
@@ -91,21 +113,20 @@ impl Local {
     fn write(&self, area: Area, address: u64, bytes: &[u8]) -> Option<Answer> {
         match area {
             Area::Control => self.control.try_write(address, bytes).ok()?,
-            Area::Frames => {
+            Area::Frames | Area::Masters => {
                 let start = address - address % PAGE_BYTES as u64;
-                let page = self.page(start)?;
+                let page = self.page(area, start)?;
                 let first = (address - start) as usize / 4;
                 for (index, word) in bytes.as_chunks::<4>().0.iter().enumerate() {
                     store_word(page, first + index, *word)?;
                 }
             }
-            Area::Masters => return None,
         }
         Some(Answer::Done)
     }
 
     fn patch(&self, area: Area, address: u64, payload: &[u8]) -> Option<Answer> {
-        let page = self.page(address).filter(|_| area == Area::Frames)?;
+        let page = self.page(area, address)?;
         for (word, bytes) in diff::decode(payload)? {
             store_word(page, word, bytes)?;
         }
@@ -124,7 +145,7 @@ impl Local {
         }
         let base = match area {
             Area::Control if address + 8 <= self.control.len() => self.control.as_ptr(),
-            Area::Frames if address + 8 <= self.bytes => self.frames,
+            Area::Frames | Area::Masters if address + 8 <= self.bytes => self.base(area)?,
             _ => return None,
         };
         // SAFETY: the 8 bytes are mapped and aligned, as was checked; peers change them by atomics.
@@ -135,10 +156,20 @@ impl Local {
         Some(Answer::Value(old))
     }
 
-    /// Returns the frame that begins at `address`.
-    fn page(&self, address: u64) -> Option<*mut u8> {
+    /// Returns the first byte of the frames or of the master copies.
+    fn base(&self, area: Area) -> Option<*mut u8> {
+        match area {
+            Area::Frames => Some(self.frames),
+            Area::Masters => self.masters.as_ref().map(|masters| masters.as_ptr()),
+            Area::Control => None,
+        }
+    }
+
+    /// Returns the page that begins at `address`.
+    fn page(&self, area: Area, address: u64) -> Option<*mut u8> {
         let is_page = address.is_multiple_of(PAGE_BYTES as u64) && address < self.bytes;
-        is_page.then(|| self.frames.wrapping_add(address as usize))
+        let base = self.base(area).filter(|_| is_page)?;
+        Some(base.wrapping_add(address as usize))
     }
 }
 

@@ -44,6 +44,11 @@ impl Memory {
         })
     }
 
+    /// Returns whether writes to readable pages are noted instead of causing faults.
+    pub(crate) const fn notes_writes(&self) -> bool {
+        self.notes_writes
+    }
+
     /// Returns the first byte of the frames.
     pub(crate) fn frames(&self) -> *mut u8 {
         self.pages.frames()
@@ -75,6 +80,13 @@ impl Memory {
         if access != Access::None {
             self.map(page, access);
         }
+    }
+
+    /// Takes a page out of the view, until its next fault maps it again. What the application may do
+    /// with the page does not change.
+    pub(crate) fn hide(&mut self, page: PageNumber) {
+        let hidden = self.pages.unmap(page.index()..page.index() + 1);
+        self.note(hidden);
     }
 
     fn map(&mut self, page: PageNumber, access: Access) {

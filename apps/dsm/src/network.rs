@@ -19,6 +19,8 @@ use crate::staging::{Place, Staging};
 pub(crate) struct PeerMemory {
     pub(crate) frames: RemoteRegion,
     pub(crate) control: RemoteRegion,
+    /// The master copies of the pages. Only the race detector needs them.
+    pub(crate) masters: Option<RemoteRegion>,
 }
 
 /// A peer. Operations wait in the backlog until it is connected, and while its connection takes no
@@ -61,6 +63,7 @@ pub(crate) struct Network {
     endpoint: Endpoint,
     queue: Arc<CompletionQueue>,
     frames: Arc<MemoryRegion>,
+    masters: Option<MemoryRegion>,
     local: Local,
     peers: Vec<Peer>,
     staging: Staging,
@@ -80,6 +83,7 @@ impl Network {
         endpoint: &Endpoint,
         queue: &Arc<CompletionQueue>,
         frames: &Arc<MemoryRegion>,
+        masters: Option<MemoryRegion>,
         local: Local,
     ) -> Result<Self, RegisterError> {
         Ok(Self {
@@ -87,6 +91,7 @@ impl Network {
             endpoint: endpoint.clone(),
             queue: Arc::clone(queue),
             frames: Arc::clone(frames),
+            masters,
             local,
             peers: (0..size).map(|_| Peer::default()).collect(),
             staging: Staging::new(endpoint)?,
@@ -286,7 +291,8 @@ impl Network {
             let Some(peer) = self.peers.get_mut(rank) else { return };
             let Some((connection, memory)) = &peer.link else { return };
             let Some(waiting) = peer.backlog.front() else { return };
-            let operation = waiting.operation(memory, &self.staging, &self.frames);
+            let operation =
+                waiting.operation(memory, &self.staging, (&self.frames, self.masters.as_ref()));
             let posted = connection.post(&operation);
             match posted {
                 Err(PostError::Submit(
@@ -406,12 +412,13 @@ impl Waiting {
         &self,
         peer: &PeerMemory,
         staging: &Staging,
-        frames: &MemoryRegion,
+        (frames, masters): (&MemoryRegion, Option<&MemoryRegion>),
     ) -> ethernot::Operation {
         let remote = |area, address: u64| {
             let region = match area {
                 Area::Control => peer.control,
-                Area::Frames | Area::Masters => peer.frames,
+                Area::Frames => peer.frames,
+                Area::Masters => peer.masters.unwrap_or(peer.frames),
             };
             // The peer checks the range.
             (region.key, region.address.wrapping_add(address))
@@ -422,8 +429,9 @@ impl Waiting {
             What::Read { area, address, landing } => {
                 let (key, address) = remote(area, address);
                 let (sink, sink_offset) = match landing {
-                    Landing::Frame(page) | Landing::Master(page) => {
-                        (frames.region().id, page.index() as u64 * 4096)
+                    Landing::Frame(page) => (frames.region().id, page.index() as u64 * 4096),
+                    Landing::Master(page) => {
+                        (masters.unwrap_or(frames).region().id, page.index() as u64 * 4096)
                     }
                     Landing::Buffer => match source {
                         Source::Region { region, offset } => (region, offset),

@@ -6,9 +6,17 @@ use std::time::Duration;
 use page_faults::Method;
 
 use crate::failure::RankFailure;
+use crate::races::RaceReport;
+use crate::stalls::StallReport;
 
 /// Handles the failure of a rank.
 pub(crate) type OnFailure = Box<dyn Fn(&RankFailure) + Send + Sync>;
+
+/// Handles a race.
+pub(crate) type OnRace = Box<dyn Fn(&RaceReport) + Send + Sync>;
+
+/// Handles a stall.
+pub(crate) type OnStall = Box<dyn Fn(&StallReport) + Send + Sync>;
 
 /// Options of [`Dsm::join`](crate::Dsm::join). What is not set comes from the environment: see
 /// [`RANK`](crate::RANK), [`SIZE`](crate::SIZE), [`MEET`](crate::MEET) and
@@ -23,6 +31,10 @@ pub struct Options {
     pub(crate) method: Option<Method>,
     pub(crate) limit: Duration,
     pub(crate) on_failure: Option<OnFailure>,
+    pub(crate) races: bool,
+    pub(crate) on_race: Option<OnRace>,
+    pub(crate) watchdog: Option<Duration>,
+    pub(crate) on_stall: Option<OnStall>,
 }
 
 impl Default for Options {
@@ -36,6 +48,10 @@ impl Default for Options {
             method: None,
             limit: Duration::from_secs(30),
             on_failure: None,
+            races: false,
+            on_race: None,
+            watchdog: Some(Duration::from_secs(10)),
+            on_stall: None,
         }
     }
 }
@@ -97,6 +113,40 @@ impl Options {
     /// present ends the process with `SIGBUS` or `SIGSEGV`.
     pub fn on_failure(mut self, handler: impl Fn(&RankFailure) + Send + Sync + 'static) -> Self {
         self.on_failure = Some(Box::new(handler));
+        self
+    }
+
+    /// Detects races: two ranks that change the same word of four bytes, without a lock, a barrier or
+    /// another object between them that orders the changes. Reports each on standard error of the
+    /// rank that finds it. A report is never wrong. The detector does not find races of threads of
+    /// one rank, and none of a read with a write. Equal on all ranks; the variable
+    /// [`RACES`](crate::RACES) does the same.
+    ///
+    /// The detector needs a second copy of each page, and a message for each page that an interval
+    /// has changed. It does not work with [`Method::Asynchronous`].
+    pub fn detect_races(mut self) -> Self {
+        self.races = true;
+        self
+    }
+
+    /// Sets how long a thread may make no call while others wait for it in a barrier or for a lock,
+    /// until the watchdog reports it on standard error: 10 s by default. The report says whether the
+    /// thread reads a page that another rank has changed: plain memory shows no changes of other
+    /// ranks. `None` switches the watchdog off.
+    pub fn watchdog(mut self, limit: Option<Duration>) -> Self {
+        self.watchdog = limit;
+        self
+    }
+
+    /// Sets what happens when the watchdog finds a stall, instead of a report on standard error.
+    pub fn on_stall(mut self, handler: impl Fn(&StallReport) + Send + Sync + 'static) -> Self {
+        self.on_stall = Some(Box::new(handler));
+        self
+    }
+
+    /// Sets what happens when this rank finds a race, instead of a report on standard error.
+    pub fn on_race(mut self, handler: impl Fn(&RaceReport) + Send + Sync + 'static) -> Self {
+        self.on_race = Some(Box::new(handler));
         self
     }
 }

@@ -52,6 +52,16 @@ impl Core {
                 Err(error) => self.fail(&mut state, format!("cannot wait for peers: {error}")),
             }
             self.advance(&mut state);
+            let races = state.races.take(&self.heap);
+            let now = Instant::now();
+            let stalls = self.watch(&mut state, now);
+            self.answer_clients(&mut state, now);
+            if !races.is_empty() || !stalls.is_empty() {
+                drop(state);
+                self.report_races(&races);
+                self.report_stalls(&stalls);
+                state = self.lock();
+            }
             if state.has_left {
                 return;
             }

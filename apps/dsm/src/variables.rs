@@ -11,3 +11,6 @@ pub const MEET: &str = "ETHERNOT_DSM_MEET";
 
 /// Variable with the way in which writes are found: `asynchronous`, `synchronous` or `mprotect`.
 pub const METHOD: &str = "ETHERNOT_DSM_METHOD";
+
+/// Variable that switches the race detector on, unless it is empty or `0`.
+pub const RACES: &str = "ETHERNOT_DSM_RACES";

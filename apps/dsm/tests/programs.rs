@@ -67,3 +67,69 @@ fn objects_atomics_and_pins_are_right_with_each_method() {
 fn three_threads_on_each_of_two_ranks_share_memory_with_each_method() {
     succeeds("threads", &[], 2, "6 threads are right");
 }
+/// Returns what all ranks print on standard error.
+fn errors(example: &str, argument: &str, size: usize, method: &str) -> String {
+    let outputs = run(example, &[argument], size, method);
+    for (rank, output) in outputs.iter().enumerate() {
+        let errors = errors_of(output);
+        assert!(output.status.success(), "{example} {argument}, rank {rank}: {errors}");
+    }
+    outputs.iter().map(errors_of).collect()
+}
+
+#[test]
+fn a_race_is_reported_with_ranks_intervals_address_and_allocation() {
+    for method in ["", "mprotect"] {
+        let text = errors("race", "", 3, method);
+        let address = "both changed the 4 bytes at 0x20000000000c, byte 12 of the allocation at";
+        let races: Vec<_> = text.lines().filter(|line| line.contains("race: ")).collect();
+        assert!(!races.is_empty(), "{method}: {text}");
+        for race in races {
+            assert!(race.contains(address) && race.contains("examples/race.rs:"), "{race}");
+            assert!(race.contains("interval up to its notice"), "{race}");
+        }
+    }
+}
+
+#[test]
+fn a_program_without_races_has_no_report() {
+    for method in ["", "mprotect"] {
+        assert_eq!(errors("race", "locked", 3, method), "", "{method}");
+    }
+}
+
+#[test]
+fn the_race_detector_refuses_asynchronous_write_protection() {
+    if Method::Asynchronous.check().is_err() {
+        return;
+    }
+    for output in run("race", &[""], 1, "asynchronous") {
+        assert!(!output.status.success());
+    }
+}
+
+#[test]
+fn a_thread_that_spins_on_plain_memory_is_reported_with_the_page_and_its_writer() {
+    for (method, name) in METHODS {
+        if method.check().is_err() {
+            continue;
+        }
+        let text = errors("stall", "", 2, name);
+        let expected = "It reads the page at 0x200000000000 (allocated at ";
+        assert!(text.contains(expected) && text.contains("examples/stall.rs:"), "{name}: {text}");
+        assert!(text.contains("which rank 0 has changed"), "{text}");
+        assert!(text.contains("rank 0 has waited in a barrier for"), "{text}");
+        assert_eq!(text.matches("watchdog: ").count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn a_thread_that_is_late_is_reported_without_a_page_and_one_that_waits_is_not() {
+    let text = errors("stall", "busy", 2, "mprotect");
+    assert!(text.contains("but thread 0, which is running, has made no call for"), "{text}");
+    assert!(
+        text.contains("It last faulted on the page at") && !text.contains("It reads"),
+        "{text}"
+    );
+    assert_eq!(errors("stall", "event", 2, "mprotect"), "");
+}

@@ -69,6 +69,7 @@ impl Node {
             {
                 acquire.pages.extend_from_slice(missing);
                 for page in missing {
+                    self.profile.was_written(*page);
                     self.barrier.history.was_written(*page);
                 }
                 continue;
@@ -131,6 +132,7 @@ impl Node {
             match decode_log_entry(&self.layout, position, entry) {
                 LogEntry::Written(page) => {
                     acquire.pages.push(page);
+                    self.profile.was_written(page);
                     self.barrier.history.was_written(page);
                 }
                 LogEntry::Overwritten if is_planted(Planted::IgnoresOverwritten) => {}

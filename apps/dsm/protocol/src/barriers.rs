@@ -180,6 +180,7 @@ impl Node {
     /// Lets the threads go on.
     pub(crate) fn leave_barrier(&mut self, host: &mut dyn Host) {
         self.barrier.phase = Phase::Gathering;
+        self.profile.end_barrier();
         for thread in std::mem::take(&mut self.barrier.waiting) {
             self.finish(thread, Ok(0));
         }

@@ -242,6 +242,7 @@ impl Node {
             self.announce(host, page, home);
         }
         self.counters.fetches += 1;
+        self.profile.fetched(page);
         let (area, length) = (self.area(), PAGE_BYTES as u32);
         let read = Operation::Read { area, address: frame_address(page), length, landing };
         self.post(host, home, must_announce, Pending::Fetch(page), read);

@@ -84,7 +84,7 @@ impl Node {
     /// Adds the pages whose writes were noted to the dirty pages.
     ///
     /// Costs what [`crate::Pages::take_written`] costs, which looks at every page.
-    fn find_written(&mut self, host: &mut dyn Host) {
+    pub(crate) fn find_written(&mut self, host: &mut dyn Host) {
         if !host.notes_writes() || is_planted(Planted::ForgetsNotedWrites) {
             return;
         }
@@ -204,6 +204,7 @@ impl Node {
         for page in &notices {
             host.store(self.layout.log_entry(position), log_entry(position, *page));
             position += 1;
+            self.profile.wrote(*page);
             if !self.is_in_place(*page) {
                 self.barrier.history.wrote(*page);
             }

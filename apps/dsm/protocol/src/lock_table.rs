@@ -76,6 +76,16 @@ impl LockTable {
         self.by_address.get(&address)?.holder
     }
 
+    /// Returns a lock that a thread of this node holds and others want: its address, the thread, and
+    /// the node that waits, if one does.
+    pub(crate) fn wanted(&self) -> Option<(u64, ThreadNumber, Option<Rank>)> {
+        self.by_address.iter().find_map(|(address, lock)| {
+            let holder = lock.holder?;
+            let next = lock.next.map(|(rank, _)| rank);
+            (next.is_some() || !lock.waiting.is_empty()).then_some((*address, holder, next))
+        })
+    }
+
     /// Handles a thread that wants the lock.
     pub(crate) fn lock(&mut self, address: u64, thread: ThreadNumber) -> LockStep {
         let lock = self.by_address.entry(address).or_default();

@@ -11,9 +11,10 @@ use crate::layout::{Layout, MAGIC};
 use crate::lock_table::LockTable;
 use crate::memory::{Access, Host};
 use crate::message::Message;
-use crate::node_state::{Acquire, Counters, Fetch, Interval, Pending, Stage};
+use crate::node_state::{Acquire, Counters, Fetch, Inspection, Interval, Pending, Stage};
 use crate::objects::Objects;
 use crate::page_table::{PageTable, State};
+use crate::profile::{PageCosts, Profile};
 use crate::races::{Detector, Race};
 use crate::transport::{Answer, Area, Arrival, Landing, Operation, Reason, Ticket};
 
@@ -39,9 +40,11 @@ pub struct Node {
     /// Reader-writer locks that threads of this node hold, and whether alone.
     pub(crate) read_write_locks: BTreeMap<(u64, ThreadNumber), bool>,
     pub(crate) barrier: Barrier,
+    pub(crate) inspection: Inspection,
     pub(crate) detector: Detector,
     pub(crate) races: VecDeque<Race>,
     pub(crate) counters: Counters,
+    pub(crate) profile: Profile,
     failure: Option<Failure>,
     /// Changed words of a page; kept, so that a diff allocates nothing.
     pub(crate) words: Vec<u8>,
@@ -86,9 +89,11 @@ impl Node {
             objects: Objects::new(nodes),
             read_write_locks: BTreeMap::new(),
             barrier: Barrier::new(nodes),
+            inspection: Inspection::default(),
             detector: Detector::default(),
             races: VecDeque::new(),
             counters: Counters::default(),
+            profile: Profile::default(),
             failure: None,
             words: Vec::new(),
             payload: Vec::new(),
@@ -147,6 +152,11 @@ impl Node {
     /// Returns the counters.
     pub const fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Returns the pages that have cost something, with their costs.
+    pub fn page_costs(&self) -> impl Iterator<Item = (PageNumber, PageCosts)> {
+        self.profile.costs()
     }
 
     /// Returns the home of a page, as far as this node knows.
@@ -324,6 +334,13 @@ impl Node {
                 self.handle_published(host, acquire, position, word()?)
             }
             Pending::Position(thread) => self.handle_position(host, thread, peer, word()?),
+            Pending::InspectPosition => {
+                self.handle_inspected_position(host, peer, word()?);
+                Ok(())
+            }
+            Pending::InspectLog { position, count } => {
+                self.handle_inspected_log(peer, position, count, bytes)
+            }
             Pending::Atomic { thread, page } => {
                 self.handle_atomic(host, thread, page, value()?);
                 Ok(())

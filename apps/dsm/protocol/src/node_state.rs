@@ -1,5 +1,7 @@
 //! Parts of a node's state: what its threads wait for, and what its operations belong to.
 
+use std::collections::BTreeMap;
+
 use crate::call::AtomicOperation;
 use crate::clock::Clock;
 use crate::diff::Bitmap;
@@ -117,6 +119,15 @@ pub(crate) struct Acquire {
     pub(crate) then: AfterAcquire,
 }
 
+/// Pages that other nodes have published, and whose notices this node has not applied.
+#[derive(Debug, Default)]
+pub(crate) struct Inspection {
+    /// Reads that are outstanding.
+    pub(crate) outstanding: usize,
+    /// One node that has changed each page.
+    pub(crate) writers: BTreeMap<PageNumber, Rank>,
+}
+
 /// The present interval, and the one that is ending.
 #[derive(Debug, Default)]
 pub(crate) struct Interval {
@@ -159,6 +170,10 @@ pub(crate) enum Pending {
     Published { acquire: u64, position: u64 },
     /// The position of a log, for the call of a thread.
     Position(ThreadNumber),
+    /// The position of a log, for an inspection.
+    InspectPosition,
+    /// Log entries from `position` on, for an inspection.
+    InspectLog { position: u64, count: u64 },
     /// An atomic of a thread.
     Atomic { thread: ThreadNumber, page: PageNumber },
     /// A table of moves.

@@ -19,6 +19,8 @@ pub struct Race {
     pub word: u16,
     /// The two nodes.
     pub ranks: (Rank, Rank),
+    /// For each, the number of notices that it had published at the end of the interval.
+    pub intervals: (u64, u64),
 }
 
 /// What an interval changed on a page.
@@ -58,7 +60,8 @@ impl Detector {
         let races = concurrent
             .filter_map(|other| {
                 let word = other.words.overlap(&changes.words)? as u16;
-                Some(Race { page, word, ranks: (other.rank, changes.rank) })
+                let ranks = (other.rank, changes.rank);
+                Some(Race { page, word, ranks, intervals: (other.position, changes.position) })
             })
             .collect();
         if earlier.len() == INTERVALS_MAX {
@@ -88,7 +91,8 @@ mod tests {
     fn concurrent_changes_of_a_word_are_a_race() {
         let mut detector = Detector::default();
         assert_eq!(detector.add(PAGE, changes(0, 5, 0, 9)), []);
-        let race = Race { page: PAGE, word: 9, ranks: (Rank(0), Rank(1)) };
+        let ranks = (Rank(0), Rank(1));
+        let race = Race { page: PAGE, word: 9, ranks, intervals: (5, 5) };
         assert_eq!(detector.add(PAGE, changes(1, 5, 4, 9)), [race]);
     }
 

@@ -1,4 +1,5 @@
 mod cluster;
+mod inspection;
 mod memory;
 mod network;
 mod program;

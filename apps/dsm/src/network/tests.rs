@@ -22,10 +22,12 @@ impl Place {
         let region = endpoint.register(Arc::clone(&control), rights).unwrap();
         let frames = Arc::new(endpoint.register(Buffer::new(4096), rights).unwrap());
         let queue = Arc::new(CompletionQueue::new(completions));
-        let memory = PeerMemory { frames: frames.remote(), control: region.remote() };
+        let memory =
+            PeerMemory { frames: frames.remote(), control: region.remote(), masters: None };
         // SAFETY: the length is 0, so no byte is used.
-        let local = unsafe { Local::new(std::ptr::null_mut(), 0, control) };
-        let network = Network::new((Rank(rank), 3), &endpoint, &queue, &frames, local).unwrap();
+        let local = unsafe { Local::new(std::ptr::null_mut(), 0, control, None) };
+        let network =
+            Network::new((Rank(rank), 3), &endpoint, &queue, &frames, None, local).unwrap();
         Self { endpoint, network, memory, _control: region }
     }
 
