@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 
 use crate::building::{build_program_in, checked};
 use crate::error::XtaskError;
+use crate::libraries_c::{CLibrary, FOR_C};
 use crate::workspace::Workspace;
 use crate::{libraries, perf_programs};
 
@@ -32,10 +33,10 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     for file in &tree.files {
         println!("{}", file.display());
     }
-    let library = format!("lib/{}", libraries::c_versioned());
-    let own = [PROGRAM, FOLDER, DATA, DOCUMENTS, &library, C_LINK, C_HEADER, C_PKG_CONFIG];
+    let own = [PROGRAM, FOLDER, DATA, DOCUMENTS].map(str::to_owned).into_iter();
+    let for_c = FOR_C.iter().flat_map(places_for_c);
     let programs = perf_programs::built(&built.libraries).map(|(name, _)| format!("{BIN}/{name}"));
-    let own = own.map(str::to_owned).into_iter().chain(programs);
+    let own = own.chain(for_c).chain(programs);
     let own: Vec<_> = own.map(|part| tree.path(&part).display().to_string()).collect();
     eprintln!("xtask: to remove it: rm -r {}", own.join(" "));
     Ok(ExitCode::SUCCESS)
@@ -118,7 +119,9 @@ pub(crate) fn lay(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Resu
         tree.place(&file, &place, PROGRAM_MODE)?;
         strip(&tree.path(&place))?;
     }
-    lay_for_c(tree, workspace, built)?;
+    for library in &FOR_C {
+        lay_for_c(tree, workspace, built, library)?;
+    }
     let dissector = "ethernot.lua";
     let from = workspace.root.join("tools/wireshark").join(dissector);
     tree.place(&from, &format!("{DATA}/{dissector}"), FILE)?;
@@ -132,17 +135,33 @@ pub(crate) fn lay(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Resu
     Ok(())
 }
 
-/// Places the library for C, its header and its file for pkg-config in the folders that compilers
-/// and loaders search.
-fn lay_for_c(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Result<(), XtaskError> {
-    let versioned = libraries::c_versioned();
-    let place = format!("lib/{versioned}");
+/// Places a library for C, its header and its file for pkg-config in the folders that compilers and
+/// loaders search.
+fn lay_for_c(
+    tree: &mut Tree,
+    workspace: &Workspace,
+    built: &Built,
+    library: &CLibrary,
+) -> Result<(), XtaskError> {
+    let [place, link, header, pkg_config] = places_for_c(library);
+    let versioned = library.versioned();
     tree.place(&built.libraries.join(&versioned), &place, FILE)?;
     strip(&tree.path(&place))?;
-    tree.link(&versioned, C_LINK)?;
-    tree.place(&workspace.root.join(libraries::C_HEADER), C_HEADER, FILE)?;
-    let text = libraries::c_pkg_config(workspace, "../include")?;
-    tree.write(C_PKG_CONFIG, text.as_bytes(), FILE)
+    tree.link(&versioned, &link)?;
+    tree.place(&workspace.root.join(library.header), &header, FILE)?;
+    let text = library.pkg_config(workspace, "../include")?;
+    tree.write(&pkg_config, text.as_bytes(), FILE)
+}
+
+/// Returns the places of a library for C, of the link to it, of its header and of its file for
+/// pkg-config.
+fn places_for_c(library: &CLibrary) -> [String; 4] {
+    [
+        format!("lib/{}", library.versioned()),
+        format!("lib/{}", library.name),
+        format!("include/{}", library.header_name()),
+        format!("lib/pkgconfig/{}", library.pkg_config_name()),
+    ]
 }
 
 /// Lists the documents in a folder and the folders below it, as paths relative to the root.
@@ -260,9 +279,6 @@ pub(crate) const PROGRAM: &str = "bin/ethernot";
 pub(crate) const FOLDER: &str = "lib/ethernot";
 const DATA: &str = "share/ethernot";
 pub(crate) const DOCUMENTS: &str = "share/doc/ethernot";
-const C_LINK: &str = "lib/libethernot.so";
-const C_HEADER: &str = "include/ethernot.h";
-const C_PKG_CONFIG: &str = "lib/pkgconfig/ethernot.pc";
 
 /// Mode of files that all users may read and execute.
 const PROGRAM_MODE: u32 = 0o755;

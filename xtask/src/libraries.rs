@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode};
 use crate::building::{self, checked};
 use crate::error::XtaskError;
 use crate::floor;
+use crate::libraries_c::FOR_C;
 use crate::libraries_sockets as sockets;
 use crate::perf_programs;
 use crate::workspace::Workspace;
@@ -24,14 +25,6 @@ const NAMES: &str = "abi/libibverbs/names.txt";
 /// The crate of the library that shows device files to programs.
 const PATHS_PACKAGE: &str = "paths-abi";
 const PATHS: &str = "libethernot_paths.so";
-
-/// The crate of the C API. Its library comes with a header and a file for pkg-config.
-const C_PACKAGE: &str = "ethernot-c";
-const C_BUILT: &str = "libethernot_c.so";
-const C_LIBRARY: &str = "libethernot.so";
-const C_VERSION: &str = "0";
-pub(crate) const C_HEADER: &str = "abi/c/include/ethernot.h";
-const C_PKG_CONFIG: &str = "abi/c/ethernot.pc.in";
 
 /// A script that replaces the `rdma` tool, for programs that run this tool to list the devices.
 const RDMA_TOOL: &str = "abi/paths/rdma";
@@ -61,7 +54,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
 
 /// Builds the libraries and returns their folder.
 pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, XtaskError> {
-    let packages = [PACKAGE, PATHS_PACKAGE, C_PACKAGE, sockets::PACKAGE];
+    let [c, c_dsm] = FOR_C.map(|library| library.package);
+    let packages = [PACKAGE, PATHS_PACKAGE, c, c_dsm, sockets::PACKAGE];
     let profile = if is_release { "release" } else { "dev" };
     checked(&mut building::build(profile, &packages, &["--lib"]))?;
     let profile = workspace.target_dir.join(if is_release { "release" } else { "debug" });
@@ -76,13 +70,15 @@ pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, 
     }
     sockets::link(&workspace.root, &profile, &folder, &folder.join(MADE_OF))?;
     place(&profile.join(PATHS), &folder.join(PATHS))?;
-    place_for_c(workspace, &profile, &folder)?;
+    for library in &FOR_C {
+        library.place(workspace, &profile, &folder)?;
+    }
     let tool = folder.join(TOOL);
     made(tool.parent().unwrap_or(&folder).to_path_buf())?;
     place(&workspace.root.join(RDMA_TOOL), &tool)?;
     perf_programs::build(&workspace.root, &folder)?;
     floor::check(SHARED.iter().map(|name| folder.join(name)))?;
-    floor::check([folder.join(c_versioned())])?;
+    floor::check(FOR_C.iter().map(|library| folder.join(library.versioned())))?;
     Ok(folder)
 }
 
@@ -95,46 +91,15 @@ fn lock(folder: &Path) -> Result<File, XtaskError> {
     locked.map_err(|cause| XtaskError::Write { path, cause })
 }
 
-/// Places the library for C, its versioned name, the header and the file for pkg-config.
-fn place_for_c(workspace: &Workspace, profile: &Path, folder: &Path) -> Result<(), XtaskError> {
-    let versioned = c_versioned();
-    place(&profile.join(C_BUILT), &folder.join(&versioned))?;
-    let name = folder.join(C_LIBRARY);
-    let fresh = name.with_extension("fresh");
-    // An interrupted build may have left this file.
-    let _none = std::fs::remove_file(&fresh);
-    let linked = std::os::unix::fs::symlink(&versioned, &fresh);
-    linked
-        .and_then(|()| std::fs::rename(&fresh, &name))
-        .map_err(|cause| XtaskError::Write { path: name.clone(), cause })?;
-    place(&workspace.root.join(C_HEADER), &made(folder.join("include"))?.join("ethernot.h"))?;
-    let path = made(folder.join("pkgconfig"))?.join("ethernot.pc");
-    let text = c_pkg_config(workspace, "include")?;
-    std::fs::write(&path, text).map_err(|cause| XtaskError::Write { path, cause })
-}
-
-/// Returns the file name by which loaders search for the library for C.
-pub(crate) fn c_versioned() -> String {
-    format!("{C_LIBRARY}.{C_VERSION}")
-}
-
-/// Returns the content of the pkg-config file of the library for C. The library is in the folder
-/// above the pkg-config file; `include` is the path of the header relative to the library's folder.
-pub(crate) fn c_pkg_config(workspace: &Workspace, include: &str) -> Result<String, XtaskError> {
-    let path = workspace.root.join(C_PKG_CONFIG);
-    let text = std::fs::read_to_string(&path).map_err(|cause| XtaskError::Read { path, cause })?;
-    Ok(text.replace("@version@", env!("CARGO_PKG_VERSION")).replace("@include@", include))
-}
-
 /// Returns a folder. Creates it if it does not exist.
-fn made(folder: PathBuf) -> Result<PathBuf, XtaskError> {
+pub(crate) fn made(folder: PathBuf) -> Result<PathBuf, XtaskError> {
     std::fs::create_dir_all(&folder)
         .map_err(|cause| XtaskError::Write { path: folder.clone(), cause })?;
     Ok(folder)
 }
 
 /// Copies a file. A program that has the old file open keeps the old content.
-fn place(from: &Path, to: &Path) -> Result<(), XtaskError> {
+pub(crate) fn place(from: &Path, to: &Path) -> Result<(), XtaskError> {
     let fresh = to.with_extension("fresh");
     let copied = std::fs::copy(from, &fresh).and_then(|_| std::fs::rename(&fresh, to));
     copied.map_err(|cause| XtaskError::Write { path: to.into(), cause })

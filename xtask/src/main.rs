@@ -17,6 +17,7 @@ mod guest;
 mod install;
 mod known_failures;
 mod libraries;
+mod libraries_c;
 mod libraries_sockets;
 mod loom;
 mod miri;

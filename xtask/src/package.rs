@@ -11,6 +11,7 @@ use crate::building::checked;
 use crate::error::XtaskError;
 use crate::install::{Built, DOCUMENTS, FILE, FOLDER, PROGRAM, Tree, lay, make_folder};
 use crate::libraries;
+use crate::libraries_c::FOR_C;
 use crate::workspace::Workspace;
 
 const USAGE: &str = "\
@@ -168,7 +169,7 @@ fn depends(work: &Path) -> Result<String, XtaskError> {
     command.current_dir(work).args(["-O", "--ignore-missing-info", "-xlibibverbs1"]);
     command.arg(format!("-l{NAME}/usr/{FOLDER}")).arg(format!("-e{NAME}/usr/{PROGRAM}"));
     command.args(libraries::SHARED.map(|name| format!("-e{NAME}/usr/{FOLDER}/{name}")));
-    command.arg(format!("-e{NAME}/usr/lib/{}", libraries::c_versioned()));
+    command.args(FOR_C.map(|library| format!("-e{NAME}/usr/lib/{}", library.versioned())));
     let text = said(&mut command)?;
     Ok(text.strip_prefix("shlibs:Depends=").unwrap_or_default().to_owned())
 }

@@ -39,7 +39,7 @@ fn programs_run(root: &CleanRoot, command: &str, port: u16) {
 }
 
 /// The paths that `install` prints with the command to remove them.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 16] = [
     "bin/ethernot",
     "lib/ethernot",
     "share/ethernot",
@@ -48,6 +48,10 @@ const PARTS: [&str; 12] = [
     "lib/libethernot.so",
     "include/ethernot.h",
     "lib/pkgconfig/ethernot.pc",
+    "lib/libethernot-dsm.so.0",
+    "lib/libethernot-dsm.so",
+    "include/ethernot_dsm.h",
+    "lib/pkgconfig/ethernot-dsm.pc",
     "bin/iwarp-perf",
     "bin/comb",
     "bin/memory-registration",

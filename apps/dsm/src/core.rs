@@ -132,6 +132,12 @@ impl Core {
             self.complain("shared memory was accessed inside of a call of the shared memory");
             return false;
         }
+        if self.lock().has_left {
+            self.complain(
+                "shared memory was accessed after `finalize`; call `finalize` at the end",
+            );
+            return false;
+        }
         let page = PageNumber(page as u32);
         let call = match access {
             Access::Read => Call::ReadFault(page),

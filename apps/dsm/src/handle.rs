@@ -145,7 +145,8 @@ impl Dsm {
     /// [`Error::Failed`] if a rank has failed.
     pub fn finalize(self) -> Result<(), Error> {
         let core = self.core;
-        // If the process has more threads, the others do not come.
+        // The other threads do not come. No barrier of the program is at this address, so a rank
+        // that is at one while this rank leaves notices it.
         let (address, count) = (FINAL_BARRIER, core.size as u32);
         core.call(Call::Barrier { address, count })?;
         let mut state = core.lock();

@@ -48,7 +48,14 @@ impl Core {
                     state.host.network.handle_end(*rank, closed);
                 }
                 Ok(_) | Err(WaitError::TimedOut { .. }) => {}
-                Err(_) if state.has_left => return,
+                Err(_) if state.has_left => {
+                    let failure = state.failure.clone();
+                    drop(state);
+                    if let Some(failure) = failure {
+                        self.end(&failure);
+                    }
+                    return;
+                }
                 Err(error) => self.fail(&mut state, format!("cannot wait for peers: {error}")),
             }
             self.advance(&mut state);
@@ -62,12 +69,13 @@ impl Core {
                 self.report_stalls(&stalls);
                 state = self.lock();
             }
-            if state.has_left {
-                return;
-            }
+            // A program that handles failures may have left already, because a call has failed.
             if let Some(failure) = state.failure.clone() {
                 drop(state);
                 self.end(&failure);
+                return;
+            }
+            if state.has_left {
                 return;
             }
         }

@@ -5,9 +5,11 @@ mod attempt;
 mod connection;
 mod endpoint;
 mod errors;
+mod interrupts;
 mod lent;
 mod memory;
 mod operation;
+mod shared_memory;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -27,5 +29,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<operation::Operation>()?;
     module.add_class::<operation::Receive>()?;
     module.add_class::<operation::Completion>()?;
+    module.add_class::<shared_memory::DsmRank>()?;
+    module.add_class::<shared_memory::DsmArray>()?;
     Ok(())
 }

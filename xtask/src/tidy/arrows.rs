@@ -60,6 +60,8 @@ const ROOMS: &[Room] = &[
         lean: Lean::On(&["page-faults", "ethernot", "dsm-protocol"]),
         is_unsafe: true,
     },
+    // The shared memory for programs written in C.
+    Room { name: "ethernot-dsm-c", lean: Lean::On(&["dsm"]), is_unsafe: true },
     // Hosts on one machine, for measurements and tests. Depends on nothing.
     Room { name: "testbed", lean: Lean::On(&[]), is_unsafe: false },
     Room { name: "bench", lean: Lean::Below, is_unsafe: false },

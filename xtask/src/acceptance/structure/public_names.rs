@@ -14,8 +14,11 @@ const KINDS: [Kind; 5] = [
     Kind { places: &["docs/api/ethernot.txt"], find: lines },
     // The symbols of the C libraries: one name a line.
     Kind { places: &["abi/libibverbs/names.txt", "abi/sockets/names.txt"], find: lines },
-    // The functions, types and constants of the C API.
-    Kind { places: &["abi/c/include/ethernot.h"], find: |text| words(text, is_of_c) },
+    // The functions, types and constants of the C APIs.
+    Kind {
+        places: &["abi/c/include/ethernot.h", "abi/dsm/include/ethernot_dsm.h"],
+        find: |text| words(text, is_of_c),
+    },
     // Environment variables, and options of the command.
     Kind { places: &["docs", "README.md", "crates/cli/src"], find: |text| words(text, is_setting) },
     // Fields of the JSON that the command writes.

@@ -27,11 +27,19 @@ const fn first_write(name: &'static str, most: f64, figure: &'static str) -> Row
     printed(name, Bound::AtMost(most, "x"), figure, tests)
 }
 
+/// A row about the speed at which NumPy reads shared memory that another process has written.
+const fn numpy(name: &'static str, least: f64, figure: &'static str) -> Row {
+    let (package, target, part) =
+        ("dsm", "--test=numpy_speed", "reads_by_numpy_against_native_reads");
+    let tests = Tests { package, target, part, part_quick: Some(part) };
+    printed(name, Bound::AtLeast(least, "x"), figure, tests)
+}
+
 /// The last commit before the edge protocol had patches.
 pub(super) const BEFORE: &str = "872e0c49";
 
 const NO_MEASUREMENT: &str = "not built yet: the modes are there, and no test compares their times";
-const NO_DSM: &str = "not measured yet: the crate dsm runs, but has no tests of speed, no interfaces for C and Python";
+const NO_DSM: &str = "not measured yet: the crate dsm runs, but has no tests of speed";
 
 pub(super) const ROWS: &[Row] = &[
     Row {
@@ -126,12 +134,25 @@ pub(super) const ROWS: &[Row] = &[
     missing("barrier of 8 nodes against the latency of 8 B", Bound::AtMost(8.0, "x"), NO_DSM),
     missing("stencil on 2 nodes against 2 threads", Bound::AtLeast(0.6, "x"), NO_DSM),
     missing("same, against 1 thread", Bound::AtLeast(1.2, "x"), NO_DSM),
-    missing(
-        "NumPy: two processes exchange halves of 64 MiB, against native reads of 4 KiB",
-        Bound::AtLeast(0.5, "x"),
-        NO_DSM,
+    numpy(
+        "NumPy: two processes exchange halves of 64 MiB, against native reads of 4 KiB (after `./x python`)",
+        0.5,
+        "NumPy against native reads",
     ),
-    missing("same, with a hint", Bound::AtLeast(0.8, "x"), NO_DSM),
+    numpy("same, with a hint", 0.8, "NumPy with a hint against native reads"),
+    none_fails(
+        "programs in C on 2 and 4 ranks, each method",
+        "ethernot-dsm-c",
+        "--test=programs",
+        true,
+    ),
+    none_fails("bad input of programs in C", "ethernot-dsm-c", "--test=misuse", true),
+    none_fails(
+        "the header of C is current, C11 and C++17 take it",
+        "ethernot-dsm-c",
+        "--test=header",
+        true,
+    ),
     missing(
         "protocol against self-invalidation and blind fetch, FFT on 16 nodes in virtual time",
         Bound::AtLeast(1.0, "x"),
