@@ -1,6 +1,9 @@
 //! Three threads on each rank, allocations with given homes, and lists that a rank makes alone.
 //!
-//! `ethernot dsm run -n 2 -- target/debug/examples/threads` runs it with six threads.
+//! `ethernot dsm run -n 2 -- target/debug/examples/threads` runs it with six threads. With the argument
+//! `panic`, one of them panics.
+
+use std::env;
 
 use dsm::{Allocation, Dsm, DsmSlice, Home, Options};
 
@@ -13,6 +16,12 @@ type Outcome = Result<(), dsm::Error>;
 fn main() -> Outcome {
     let options = Options::new().threads(THREADS).local_bytes(1 << 20);
     let dsm = Dsm::join(options)?;
+    if env::args().nth(1).as_deref() == Some("panic") {
+        dsm.scope(|thread| {
+            assert!((dsm.rank(), thread) != (1, 2), "as the argument asks");
+            dsm.barrier()
+        });
+    }
     homes(&dsm)?;
     let values = dsm.alloc::<u64>(dsm.size() * THREADS * ELEMENTS)?;
     let counts = dsm.alloc::<u64>(1024)?;

@@ -67,6 +67,16 @@ fn objects_atomics_and_pins_are_right_with_each_method() {
 fn three_threads_on_each_of_two_ranks_share_memory_with_each_method() {
     succeeds("threads", &[], 2, "6 threads are right");
 }
+#[test]
+fn a_thread_that_panics_ends_all_ranks_although_others_wait_for_it() {
+    let outputs = run("threads", &["panic"], 2, "mprotect");
+    for (output, expected) in outputs.iter().zip(["has died", "its thread 2 panicked"]) {
+        let errors = errors_of(output);
+        assert_eq!(output.status.code(), Some(70), "{errors}");
+        assert!(errors.contains("rank 1 (process ") && errors.contains(expected), "{errors}");
+    }
+}
+
 /// Returns what all ranks print on standard error.
 fn errors(example: &str, argument: &str, size: usize, method: &str) -> String {
     let outputs = run(example, &[argument], size, method);
