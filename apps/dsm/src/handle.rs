@@ -138,6 +138,16 @@ impl Dsm {
         self.core.call(Call::Barrier { address: self.barrier_address(), count }).map(drop)
     }
 
+    /// Makes any call of the machine, for tests that use all of them. Returns the former value for
+    /// atomics, otherwise 0.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the call is wrong, [`Error::Failed`] if a rank has failed.
+    #[doc(hidden)]
+    pub fn call_machine(&self, call: Call) -> Result<u64, Error> {
+        self.core.call(call)
+    }
+
     /// Waits until all ranks have come here, and leaves. Threads other than the caller must not use
     /// the memory any more.
     ///

@@ -46,6 +46,7 @@ mod allocation;
 mod answers;
 mod atomics;
 mod calls;
+mod compare;
 mod core;
 mod environment;
 mod error;

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ethernot::{
-    CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest, Endpoint,
-    EndpointBuilder, Grants, Listener, OperationOptions, Polling, RejectReason, Terms, WaitError,
+    AcceptError, CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest,
+    Endpoint, Grants, Listener, OperationOptions, Polling, RejectReason, Terms, WaitError,
 };
 
 use crate::error::Error;
@@ -32,18 +32,20 @@ pub(crate) struct Met {
     pub(crate) greeting: Greeting,
 }
 
-/// Makes the endpoint of a rank.
+/// Makes the endpoint of a rank. On the loopback interface it has one link, otherwise one for each
+/// interface; those of rank 0 have the port at which the ranks meet.
 pub(crate) fn open(seat: &Seat) -> Result<Endpoint, Error> {
     let is_loopback = seat.meet.starts_with("127.") || seat.meet.starts_with("localhost");
-    let address = match seat.rank {
-        0 => Some(seat.meet.clone()),
-        _ if is_loopback => Some("127.0.0.1:0".to_owned()),
-        _ => None,
-    };
+    let port = seat.meet.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     let build = |shared_memory| {
         let builder = Endpoint::builder().polling(Polling::for_at_most(AWAKE));
         let builder = builder.shared_memory(shared_memory);
-        address.iter().fold(builder, EndpointBuilder::bind).build()
+        match (seat.rank, is_loopback, port) {
+            (0, false, Some(port)) => builder.port(port).build(),
+            (0, _, _) => builder.bind(seat.meet.clone()).build(),
+            (_, true, _) => builder.bind("127.0.0.1:0").build(),
+            (_, false, _) => builder.build(),
+        }
     };
     // A host without shared memory has other links.
     build(true).or_else(|_| build(false)).map_err(Error::network(format!(
@@ -154,9 +156,14 @@ impl Meeting<'_> {
         }
         let address = request.peer().to_socket();
         let address = address.ok_or_else(|| self.missing(vec![rank], None))?;
-        let accepted = request.accept_with(self.options());
-        let connection =
-            accepted.map_err(Error::network(format!("accept the connection of rank {rank}")))?;
+        let connection = match request.accept_with(self.options()) {
+            Ok(connection) => connection,
+            // The host was too busy to confirm in time. The rank asks again.
+            Err(AcceptError::Closed(_)) => return self.accept(met, lowest),
+            Err(error) => {
+                return Err(Error::network(format!("accept the connection of rank {rank}"))(error));
+            }
+        };
         Ok((rank, address, Met { connection, greeting }))
     }
 

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use dsm_protocol::diff::{self, Bitmap, PAGE_BYTES, PageBytes};
+use dsm_protocol::diff::{Bitmap, PAGE_BYTES, PageBytes};
 use dsm_protocol::{Access, PageNumber};
 use page_faults::{Method, Pages, ViewError};
 
+use crate::compare::compare;
 use crate::words;
 
 /// The memory of a rank. Its owner has the lock of the machine.
@@ -189,7 +190,7 @@ impl dsm_protocol::Pages for Memory {
         };
         let mut now = self.spare.pop().unwrap_or_else(new_page);
         self.read_frame(page, &mut now);
-        let bitmap = diff::compare(&now, &twin, words);
+        let bitmap = compare(&now, &twin, words);
         std::mem::swap(&mut now, &mut twin);
         self.spare.push(now);
         if let Some(place) = self.twins.get_mut(page.index()) {
@@ -296,6 +297,72 @@ mod tests {
             words.clear();
             assert!(memory.diff(PAGE, &mut words).words().eq([4]));
         });
+    }
+
+    /// Returns the nanoseconds for each of `pages` pages: finding and encoding the changes of words
+    /// for which `is_changed` returns true, and copying a page.
+    #[expect(clippy::disallowed_methods, reason = "measures")]
+    fn cost_of_changes(pages: u32, is_changed: fn(usize) -> bool) -> (f64, f64) {
+        use std::time::Instant;
+
+        let options =
+            ViewOptions { pages: pages as usize, address: None, method: Some(Method::Protection) };
+        let view = PageView::new(&options, NoFaults).unwrap();
+        let mut memory = Memory::new(Arc::clone(view.pages())).unwrap();
+        (0..pages).for_each(|page| memory.make_twin(PageNumber(page)));
+        let mut copies = vec![[0_u8; PAGE_BYTES]; pages as usize];
+        let (mut words, mut payload) = (Vec::new(), Vec::new());
+        let (mut found, mut copied) = (Vec::new(), Vec::new());
+        let rounds = if pages > 64 { 30 } else { 3000 };
+        for round in 0..rounds {
+            for page in (0..pages).map(PageNumber) {
+                for word in (0..PAGE_BYTES / 4).filter(|word| is_changed(*word)) {
+                    let frame = memory.frame(page).unwrap();
+                    // SAFETY: the frame is a page of the mapping, which has the word.
+                    unsafe { words::store_word(frame, word, u32::to_ne_bytes(round + 1)) };
+                }
+            }
+            let begin = Instant::now();
+            for page in (0..pages).map(PageNumber) {
+                words.clear();
+                payload.clear();
+                let bitmap = memory.diff(page, &mut words);
+                dsm_protocol::diff::encode(&bitmap, &words, &mut payload);
+                std::hint::black_box(&payload);
+            }
+            found.push(begin.elapsed().as_nanos() as f64 / f64::from(pages));
+            let begin = Instant::now();
+            for (page, copy) in (0..pages).map(PageNumber).zip(&mut copies) {
+                let frame = memory.frame(page).unwrap();
+                // SAFETY: the frame is a page of the mapping, and nothing writes it meanwhile.
+                unsafe { frame.copy_to_nonoverlapping(copy.as_mut_ptr(), PAGE_BYTES) };
+                std::hint::black_box(&copy);
+            }
+            copied.push(begin.elapsed().as_nanos() as f64 / f64::from(pages));
+        }
+        let median = |mut times: Vec<f64>| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        };
+        (median(found), median(copied))
+    }
+
+    #[test]
+    #[ignore = "slow: run by `./x acceptance dsm`; measures"]
+    fn finding_and_encoding_changes_against_copying() {
+        type Pattern = (&'static str, fn(usize) -> bool);
+        let patterns: [Pattern; 3] = [
+            ("one word", |word| word == 500),
+            ("every second word", |word| word % 2 == 0),
+            ("all words", |_| true),
+        ];
+        for (pages, set) in [(4, "in the cache"), (4096, "of 16 MiB")] {
+            for (name, is_changed) in patterns {
+                let (found, copied) = cost_of_changes(pages, is_changed);
+                println!("pages {set}, {name}: {found:.0} ns, a copy {copied:.0} ns");
+                println!("figure: changes of a page {set} against a copy: {:.3}", found / copied);
+            }
+        }
     }
 
     #[test]

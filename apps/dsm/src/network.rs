@@ -360,16 +360,16 @@ impl Network {
             Operation::Send { message } => (What::Send, Some(message), message.len()),
         };
         let lands_here = matches!(what, What::Read { landing: Landing::Buffer, .. });
-        let place =
-            if bytes.is_some() || lands_here { self.staging.take(length) } else { Ok(Place::None) };
+        let place = match bytes {
+            Some(bytes) => self.staging.take_for(bytes),
+            None if lands_here => self.staging.take(length),
+            None => Ok(Place::None),
+        };
         let Ok(place) = place else {
             let refused = Arrival::Completed { ticket, answer: Answer::Refused };
             self.arrivals.push_back((refused, Vec::new()));
             return;
         };
-        if let Some(bytes) = bytes {
-            self.staging.fill(&place, bytes);
-        }
         let length = length as u32;
         self.submit(peer.index(), Waiting { ticket: ticket.0, is_fenced, what, place, length });
     }

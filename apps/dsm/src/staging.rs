@@ -19,6 +19,8 @@ pub(crate) struct Staging {
 pub(crate) enum Place {
     /// The operation has no bytes of its own, or carries them by value.
     None,
+    /// The operation itself carries the bytes.
+    Inline([u8; INLINE_BYTES]),
     /// A place of the pool.
     Pooled(u32),
     /// Memory of its own.
@@ -45,10 +47,22 @@ impl Staging {
         Ok(Place::Own(region, buffer))
     }
 
+    /// Takes a place for bytes of an operation, and copies them there. Few bytes need no memory.
+    pub(crate) fn take_for(&mut self, bytes: &[u8]) -> Result<Place, RegisterError> {
+        let mut inline = [0; INLINE_BYTES];
+        if let Some(own) = inline.get_mut(..bytes.len()) {
+            own.copy_from_slice(bytes);
+            return Ok(Place::Inline(inline));
+        }
+        let place = self.take(bytes.len())?;
+        self.fill(&place, bytes);
+        Ok(place)
+    }
+
     /// Copies `bytes` to a place.
-    pub(crate) fn fill(&self, place: &Place, bytes: &[u8]) {
+    fn fill(&self, place: &Place, bytes: &[u8]) {
         match place {
-            Place::None => {}
+            Place::None | Place::Inline(_) => {}
             Place::Pooled(index) => self.buffer.write(u64::from(*index) * PLACE_BYTES, bytes),
             Place::Own(_, buffer) => buffer.write(0, bytes),
         }
@@ -58,7 +72,7 @@ impl Staging {
     pub(crate) fn read(&self, place: &Place, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         match place {
-            Place::None => {}
+            Place::None | Place::Inline(_) => {}
             Place::Pooled(index) => self.buffer.read(u64::from(*index) * PLACE_BYTES, &mut bytes),
             Place::Own(_, buffer) => buffer.read(0, &mut bytes),
         }
@@ -68,7 +82,7 @@ impl Staging {
     /// Returns region and offset of a place, as a receive names them.
     pub(crate) fn region<'a>(&'a self, place: &'a Place) -> (&'a MemoryRegion, u64) {
         match place {
-            Place::None => (&self.pool, 0),
+            Place::None | Place::Inline(_) => (&self.pool, 0),
             Place::Pooled(index) => (&self.pool, u64::from(*index) * PLACE_BYTES),
             Place::Own(region, _) => (region, 0),
         }
@@ -77,7 +91,8 @@ impl Staging {
     /// Returns region and offset of a place, as an operation names them.
     pub(crate) fn source(&self, place: &Place) -> Source {
         match place {
-            Place::None => Source::Inline([0; 64]),
+            Place::None => Source::Inline([0; INLINE_BYTES]),
+            Place::Inline(bytes) => Source::Inline(*bytes),
             Place::Pooled(index) => Source::Region {
                 region: self.pool.region().id,
                 offset: u64::from(*index) * PLACE_BYTES,
@@ -93,6 +108,9 @@ impl Staging {
         }
     }
 }
+
+/// Bytes that an operation itself can carry.
+const INLINE_BYTES: usize = 64;
 
 /// Bytes of a place: the largest patch of a page has 32 records of 136 bytes.
 const PLACE_BYTES: u64 = 4352;

@@ -14,7 +14,6 @@
 //! - If the bytes arrive as they were sent, no stream ends because of its peer.
 
 mod end;
-mod input;
 mod memory;
 mod pipe;
 
@@ -23,7 +22,8 @@ use iwarp::{Config, EndCause, Gather, RtrKinds, SetupFault, Stream};
 use wire_iwarp::Revision;
 
 use end::End;
-use input::Input;
+
+use crate::input::Input;
 
 /// Maximum number of steps of one run. With this number, a run can reach any state and is still
 /// short.

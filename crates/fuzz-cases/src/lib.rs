@@ -10,7 +10,9 @@ mod control_messages;
 mod decode_datagram;
 mod decode_frame;
 mod decode_handshake;
+mod dsm_node;
 mod goal_trace;
+mod input;
 mod iwarp_frames;
 mod iwarp_streams;
 mod redirect_port;
@@ -20,12 +22,13 @@ pub type Case = fn(&[u8]);
 
 /// All fuzz targets by name, except `engine_frames`, which is in the folder of the tests because it
 /// uses the engine's test code.
-pub const CASES: [(&str, Case); 16] = [
+pub const CASES: [(&str, Case); 17] = [
     ("connection_manager", connection_manager),
     ("control_messages", control_messages),
     ("decode_datagram", decode_datagram),
     ("decode_frame", decode_frame),
     ("decode_handshake", decode_handshake),
+    ("dsm_node", dsm_node),
     ("redirect_port", redirect_port),
     ("ethernet_frame", ethernet_frame),
     ("goal_trace", goal_trace),
@@ -68,6 +71,13 @@ pub fn decode_frame(bytes: &[u8]) {
 /// accepted frame must give the same frame.
 pub fn decode_handshake(bytes: &[u8]) {
     decode_handshake::run(bytes);
+}
+
+/// Runs the machine of one node of the distributed shared memory. The bytes decide what its threads
+/// call, and what its peers write, send and answer. Nothing may panic, and the machine must not
+/// touch or name memory outside of the region.
+pub fn dsm_node(bytes: &[u8]) {
+    dsm_node::run(bytes);
 }
 
 /// Passes arbitrary bytes to a redirect port as a datagram. The port must not panic. Its answers

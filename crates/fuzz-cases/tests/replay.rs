@@ -46,6 +46,11 @@ fn decode_handshake() {
 }
 
 #[test]
+fn dsm_node() {
+    replay("dsm_node");
+}
+
+#[test]
 fn redirect_port() {
     replay("redirect_port");
 }

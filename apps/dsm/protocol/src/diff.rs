@@ -15,7 +15,10 @@ pub const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
 const BLOCK_WORDS: usize = 32;
 
 /// Blocks of a page.
-const BLOCKS: usize = PAGE_WORDS / BLOCK_WORDS;
+pub const BLOCKS: usize = PAGE_WORDS / BLOCK_WORDS;
+
+/// Bytes of a block.
+const BLOCK_BYTES: usize = BLOCK_WORDS * WORD_BYTES;
 
 /// Bytes of a record before its words: block number 2, zero 2, bitmap 4.
 const RECORD_HEADER_BYTES: usize = 8;
@@ -30,6 +33,11 @@ pub struct Bitmap([u32; BLOCKS]);
 impl Bitmap {
     /// A bitmap without words.
     pub const EMPTY: Self = Self([0; BLOCKS]);
+
+    /// Returns the bitmap of these blocks: bit `i` of element `b` is word `32 * b + i`.
+    pub const fn from_blocks(blocks: [u32; BLOCKS]) -> Self {
+        Self(blocks)
+    }
 
     /// Adds a word. Ignores a word that no page has.
     pub fn insert(&mut self, word: usize) {
@@ -71,9 +79,12 @@ impl Bitmap {
 
     /// Returns the first word and the number of words, if they follow each other without a gap.
     pub fn run(&self) -> Option<(usize, usize)> {
-        let first = self.words().next()?;
-        let last = self.words().last()?;
-        let count = last - first + 1;
+        let first = self.0.iter().position(|bits| *bits != 0)?;
+        let last = self.0.iter().rposition(|bits| *bits != 0)?;
+        let (first_bits, last_bits) = (self.0.get(first)?, self.0.get(last)?);
+        let first = first * BLOCK_WORDS + first_bits.trailing_zeros() as usize;
+        let end = (last + 1) * BLOCK_WORDS - last_bits.leading_zeros() as usize;
+        let count = end - first;
         (count == self.count()).then_some((first, count))
     }
 
@@ -114,18 +125,27 @@ pub fn compare(frame: &PageBytes, twin: &PageBytes, words: &mut Vec<u8>) -> Bitm
 //= dsm-protocol.md: diff.2
 /// Appends the payload of a Patch to `payload`: one record for each block that has changed words.
 /// `words` are the words of `bitmap` in ascending order; words that are missing there are left out.
+///
+/// Costs a few nanoseconds for each record; allocates only if `payload` must grow.
 pub fn encode(bitmap: &Bitmap, words: &[u8], payload: &mut Vec<u8>) {
     let mut rest = words;
-    for (block, bits) in (0_u16..).zip(bitmap.0) {
+    payload.reserve(words.len() + BLOCKS * RECORD_HEADER_BYTES + BLOCK_BYTES);
+    for (block, bits) in (0_u64..).zip(bitmap.0) {
+        if bits == 0 {
+            continue;
+        }
         let bytes = bits.count_ones() as usize * WORD_BYTES;
         let Some((own, later)) = rest.split_at_checked(bytes) else { return };
-        rest = later;
-        if bits != 0 {
-            payload.extend_from_slice(&block.to_le_bytes());
-            payload.extend_from_slice(&[0, 0]);
-            payload.extend_from_slice(&bits.to_le_bytes());
+        payload.extend_from_slice(&(block | u64::from(bits) << 32).to_le_bytes());
+        // A copy of a fixed length is several times faster than one of `bytes`.
+        if let Some(block) = rest.first_chunk::<BLOCK_BYTES>() {
+            let end = payload.len() + bytes;
+            payload.extend_from_slice(block);
+            payload.truncate(end);
+        } else {
             payload.extend_from_slice(own);
         }
+        rest = later;
     }
 }
 

@@ -17,6 +17,10 @@
 //! node with a [`Failure`] that names it.
 #![forbid(unsafe_code)]
 
+// The random programs of the tests use the public names, because another crate runs them too.
+#[cfg(test)]
+extern crate self as dsm_protocol;
+
 mod acquires;
 mod barrier_state;
 mod barriers;

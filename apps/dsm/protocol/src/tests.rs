@@ -1,5 +1,6 @@
 mod cluster;
 mod inspection;
+mod kernels;
 mod memory;
 mod network;
 mod program;

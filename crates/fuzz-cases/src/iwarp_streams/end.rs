@@ -9,10 +9,10 @@ use iwarp::{
 };
 use wire_iwarp::Stag;
 
-use super::input::Input;
 use super::memory::{BASE, OWN, OracleMemory, Owner, READABLE, REGION_BYTES, WRITABLE};
 use super::memory::{any_address, any_key};
 use super::pipe::Pipe;
+use crate::input::Input;
 
 /// An operation that is outstanding, or whose success is not reported.
 struct Operation {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use iwarp::{Access, Memory, Piece, Refusal};
 use wire_iwarp::Stag;
 
-use super::input::Input;
+use crate::input::Input;
 
 /// Address of the first byte of every region.
 pub(super) const BASE: u64 = 0x1_0000;

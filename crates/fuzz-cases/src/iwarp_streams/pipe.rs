@@ -8,8 +8,8 @@ use wire_iwarp::{
     Segment, Stag, Trailer, encode_length,
 };
 
-use super::input::Input;
 use super::memory::{any_address, any_key};
+use crate::input::Input;
 
 /// Maximum number of bytes in flight, so that repeating them ends.
 const BYTES_MAX: usize = 64 * 1024;

@@ -1,7 +1,7 @@
 //! Shared memory over Ethernet: the operations Patch and Swap, and the DSM that stands on them.
 //! Rows that cannot run yet name what is missing.
 
-use super::{none_fails, printed, tests};
+use super::{none_fails, printed, reproducible, tests};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Probe, Row};
 
@@ -15,6 +15,32 @@ const fn ratio(name: &'static str, least: f64, figure: &'static str) -> Row {
     let (package, target, part) = ("runtime", "--test=speeds", "patches_against_writes");
     let tests = Tests { package, target, part, part_quick: None };
     printed(name, Bound::AtLeast(least, "x"), figure, tests)
+}
+
+/// A row about a slow test with processes that prints a figure.
+const fn processes(
+    name: &'static str,
+    bound: Bound,
+    part: &'static str,
+    figure: &'static str,
+) -> Row {
+    let (package, target) = ("dsm", "--test=processes");
+    printed(name, bound, figure, Tests { package, target, part, part_quick: Some(part) })
+}
+
+/// A row about the cost of finding and encoding what has changed on a page.
+const fn changes(name: &'static str, figure: &'static str) -> Row {
+    let (package, target) = ("dsm", "--lib");
+    let part = "finding_and_encoding_changes_against_copying";
+    let tests = Tests { package, target, part, part_quick: Some(part) };
+    printed(name, Bound::AtMost(8.0, "x"), figure, tests)
+}
+
+/// A row about times of kernels in virtual time.
+const fn kernel(name: &'static str, least: f64, figure: &'static str) -> Row {
+    let (package, target, part) = ("dsm-protocol", "--lib", "kernels::");
+    let tests = Tests { package, target, part, part_quick: Some(part) };
+    reproducible(name, Bound::AtLeast(least, "x"), figure, tests)
 }
 
 const NO_FAILURE: Bound = Bound::AtMost(0.0, "that fail");
@@ -38,8 +64,7 @@ const fn numpy(name: &'static str, least: f64, figure: &'static str) -> Row {
 /// The last commit before the edge protocol had patches.
 pub(super) const BEFORE: &str = "872e0c49";
 
-const NO_MEASUREMENT: &str = "not built yet: the modes are there, and no test compares their times";
-const NO_DSM: &str = "not measured yet: the crate dsm runs, but has no tests of speed";
+const NO_DSM: &str = "not measured yet: there is no test of it";
 
 pub(super) const ROWS: &[Row] = &[
     Row {
@@ -97,7 +122,24 @@ pub(super) const ROWS: &[Row] = &[
         "--lib every_planted_fault_is_found",
         true,
     ),
-    missing("same programs, real processes, each back-end: 500 programs each", NO_FAILURE, NO_DSM),
+    none_fails(
+        "same programs, 2 to 8 processes on this host, each back-end: 500 programs each",
+        "dsm",
+        "--release --test processes many_programs_see_one_memory_with_each_method -- --ignored",
+        false,
+    ),
+    none_fails(
+        "same, two hosts, two links with 1 % loss, one of them cut: 500 programs",
+        "dsm",
+        "--release --test processes many_programs_see_one_memory_over -- --ignored",
+        false,
+    ),
+    none_fails(
+        "same, few programs of each kind",
+        "dsm",
+        "--test processes programs_see_one_memory",
+        true,
+    ),
     none_fails(
         "race detector: programs with one planted race that are not found, and reports without a race",
         "dsm-protocol",
@@ -115,25 +157,47 @@ pub(super) const ROWS: &[Row] = &[
         "first write, synchronous, against a minor fault",
     ),
     first_write("same, mprotect", 10.0, "first write, mprotect, against a minor fault"),
-    missing(
-        "finding and encoding the difference of a page, one word, every second, all: against copying it",
-        Bound::AtMost(8.0, "x"),
-        "not built yet: `encode_patch` compares word by word, and no test measures it",
+    changes(
+        "finding and encoding the changes of a page in the cache, one word, every second, all: against copying it",
+        "changes of a page in the cache against a copy",
     ),
-    missing(
+    changes("same, pages of 16 MiB in turn", "changes of a page of 16 MiB against a copy"),
+    processes(
         "fetch of an absent page, whole fault, against a native read of 4 KiB",
         Bound::AtMost(2.0, "x"),
-        NO_DSM,
+        "fetches_of_pages_against_reads",
+        "fetch of an absent page against a native read",
     ),
-    missing(
+    processes(
         "lock handed from node to node, waiter polling, against the latency of 8 B",
         Bound::AtMost(4.0, "x"),
-        NO_DSM,
+        "locks_against_writes",
+        "lock from node to node against a write",
     ),
-    missing("barrier of 2 nodes against the latency of 8 B", Bound::AtMost(3.0, "x"), NO_DSM),
-    missing("barrier of 8 nodes against the latency of 8 B", Bound::AtMost(8.0, "x"), NO_DSM),
-    missing("stencil on 2 nodes against 2 threads", Bound::AtLeast(0.6, "x"), NO_DSM),
-    missing("same, against 1 thread", Bound::AtLeast(1.2, "x"), NO_DSM),
+    processes(
+        "barrier of 2 nodes against the latency of 8 B",
+        Bound::AtMost(3.0, "x"),
+        "barriers_of_two_against_writes",
+        "barrier of 2 nodes against a write",
+    ),
+    processes(
+        "barrier of 8 nodes against the latency of 8 B; needs 8 processors",
+        Bound::AtMost(8.0, "x"),
+        "barriers_of_eight_against_writes",
+        "barrier of 8 nodes against a write",
+    ),
+    processes(
+        "stencil of 2048 x 2048 doubles on 2 nodes against 2 threads",
+        Bound::AtLeast(0.6, "x"),
+        "a_stencil_against_threads",
+        "stencil against threads",
+    ),
+    processes(
+        "same, against 1 thread",
+        Bound::AtLeast(1.2, "x"),
+        "a_stencil_against_threads",
+        "stencil against one thread",
+    ),
     numpy(
         "NumPy: two processes exchange halves of 64 MiB, against native reads of 4 KiB (after `./x python`)",
         0.5,
@@ -153,18 +217,28 @@ pub(super) const ROWS: &[Row] = &[
         "--test=header",
         true,
     ),
-    missing(
-        "protocol against self-invalidation and blind fetch, FFT on 16 nodes in virtual time",
-        Bound::AtLeast(1.0, "x"),
-        NO_MEASUREMENT,
+    kernel(
+        "self-invalidation and blind fetch against notices, transposes on 16 nodes in virtual time",
+        1.0,
+        "transpose in other modes against notices",
     ),
-    missing("same, a kernel with many locks", Bound::AtLeast(1.5, "x"), NO_MEASUREMENT),
-    missing(
+    kernel(
+        "self-invalidation against notices, a kernel with many locks",
+        1.5,
+        "many locks with self-invalidation against notices",
+    ),
+    processes(
         "region of 4 GiB, 1 % touched: memory against what was touched",
         Bound::AtMost(3.0, "x"),
-        NO_DSM,
+        "memory_of_a_large_region",
+        "memory against what was touched",
     ),
-    missing("same, mappings of a userfaultfd back-end", Bound::AtMost(4.0, "mappings"), NO_DSM),
+    processes(
+        "same, mappings of a userfaultfd back-end",
+        Bound::AtMost(4.0, "mappings"),
+        "memory_of_a_large_region",
+        "mappings of the region",
+    ),
     printed(
         "node killed in a barrier, in a lock, in a diff: until all others end and name it",
         Bound::AtMost(2.0, "s"),
@@ -186,9 +260,10 @@ pub(super) const ROWS: &[Row] = &[
             seconds_full: 1200,
         },
     },
-    missing(
-        "fuzzing of the state machine under lying peers",
-        Bound::AtLeast(20.0, "min"),
-        "not built yet: no fuzz target; seeds with lying peers run with the tests of the crate",
-    ),
+    Row {
+        name: "fuzzing of the state machine under lying peers without a crash",
+        bound: Bound::AtLeast(20.0, "min"),
+        bound_quick: Some(Bound::AtLeast(20.0 / 60.0, "min")),
+        probe: Probe::Fuzz { targets: &["dsm_node"], seconds_quick: 20, seconds_full: 1200 },
+    },
 ];

@@ -62,12 +62,29 @@ pub(super) struct Lies {
     pub(super) one_in: usize,
 }
 
+/// Costs of a network that loses and reorders nothing, for comparisons of times. In nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timing {
+    /// From the end of a frame's transmission until the target has handled it.
+    pub(super) latency: u64,
+    /// A thousand bytes on the link of a node.
+    pub(super) kilobyte: u64,
+    /// What the application computes with each word that it reads or writes: the rest of the page
+    /// belongs to it.
+    pub(super) access: u64,
+    /// What a call or a fault costs its thread.
+    pub(super) call: u64,
+}
+
 /// The network and the memories of all nodes.
 pub(super) struct Network {
     pub(super) now: u64,
     pub(super) memories: Vec<Memory>,
     pub(super) dead: Vec<bool>,
     pub(super) lies: Option<Lies>,
+    pub(super) timing: Option<Timing>,
+    /// When the link of each node has sent what it has to send. Only for times.
+    free_at: Vec<u64>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     order: u64,
     random: Random,
@@ -87,6 +104,8 @@ impl Network {
             memories,
             dead: vec![false; nodes],
             lies: None,
+            timing: None,
+            free_at: vec![0; nodes],
             events: BinaryHeap::new(),
             order: 0,
             random: Random::new(seed),
@@ -115,13 +134,31 @@ impl Network {
         500 + self.random.below(most) as u64
     }
 
+    /// Returns the time that an access takes the application.
+    pub(super) fn access_delay(&mut self) -> u64 {
+        self.timing.map_or_else(|| self.delay() / 4, |timing| timing.access)
+    }
+
+    /// Returns the time from the end of a call until its thread goes on.
+    pub(super) fn call_delay(&mut self) -> u64 {
+        self.timing.map_or_else(|| self.delay() / 8, |timing| timing.call)
+    }
+
+    /// Returns the delay of so many bytes that `from` sends.
+    fn transfer_delay(&mut self, from: Rank, bytes: usize, timing: Timing) -> u64 {
+        let start = self.free_at[from.index()].max(self.now);
+        let end = start + (bytes + FRAME_BYTES) as u64 * timing.kilobyte / 1000;
+        self.free_at[from.index()] = end;
+        end + timing.latency - self.now
+    }
+
     pub(super) fn push(&mut self, rank: Rank, arrival: Arrival, bytes: Vec<u8>) {
         if self.dead[rank.index()] {
             return;
         }
         self.inboxes[rank.index()].push_back((arrival, bytes));
         if !std::mem::replace(&mut self.is_polled[rank.index()], true) {
-            let delay = self.random.below(400) as u64;
+            let delay = if self.timing.is_some() { 0 } else { self.random.below(400) as u64 };
             self.schedule(delay, Event::Poll(rank.0));
         }
     }
@@ -132,7 +169,12 @@ impl Network {
         }
         let pair = from.index() * self.memories.len() + to.index();
         let (last, last_message) = self.last[pair];
-        let mut delay = self.delay();
+        let timing = self.timing.filter(|_| from != to);
+        let mut delay = match timing {
+            Some(timing) => self.transfer_delay(from, operation.bytes(), timing),
+            None if self.timing.is_some() => 0,
+            None => self.delay(),
+        };
         if fence {
             delay = delay.max((last + 1).saturating_sub(self.now));
         }
@@ -140,7 +182,11 @@ impl Network {
         if is_message {
             delay = delay.max((last_message + 1).saturating_sub(self.now));
         }
-        let second = if self.random.one_in(2) { 0 } else { self.random.below(3_000) as u64 };
+        let second = if self.timing.is_some() || self.random.one_in(2) {
+            0
+        } else {
+            self.random.below(3_000) as u64
+        };
         let end = self.now + delay + second;
         self.last[pair].0 = last.max(end);
         if is_message {
@@ -179,7 +225,12 @@ impl Network {
                     _ => {}
                 }
             }
-            let delay = self.delay();
+            let (from, to, bytes) = (found.from, found.to, found.found.len());
+            let delay = match self.timing {
+                Some(timing) if from != to => self.transfer_delay(to, bytes, timing),
+                Some(_) => 0,
+                None => self.delay(),
+            };
             self.schedule(delay, Event::Complete { flight });
         }
         self.flights.insert(flight, found);
@@ -209,6 +260,21 @@ impl Network {
         self.push(from, Arrival::Completed { ticket, answer }, bytes);
     }
 }
+
+impl Owned {
+    /// Returns the bytes that the request carries.
+    const fn bytes(&self) -> usize {
+        match self {
+            Self::Write { bytes, .. } => bytes.len(),
+            Self::Patch { payload, .. } => payload.len(),
+            Self::Send { message } => message.len(),
+            Self::Read { .. } | Self::Atomic { .. } => 0,
+        }
+    }
+}
+
+/// Bytes of the headers of a frame.
+const FRAME_BYTES: usize = 90;
 
 impl Flight {
     fn perform(&mut self, memory: &mut Memory, part: u8) -> Answer {

@@ -4,13 +4,16 @@
 //! reader-writer lock, a semaphore, a monitor, an event, or a barrier of some threads. The pools
 //! share pages. In each phase a thread first does what never waits for a later step of another
 //! thread, then what may wait, so no program ends in a deadlock.
+//!
+//! `examples/random_program` of the crate `dsm` includes this file, and runs the programs on real
+//! processes. So the file uses the public names of this crate alone.
 
 use std::collections::VecDeque;
 
+use dsm_protocol::diff::{PAGE_WORDS, WORD_BYTES};
+use dsm_protocol::{AtomicOperation, Call, PageNumber, Rank};
+
 use super::random::Random;
-use crate::call::{AtomicOperation, Call};
-use crate::diff::{PAGE_WORDS, WORD_BYTES};
-use crate::identity::{PageNumber, Rank};
 
 /// A step of a thread.
 #[derive(Clone, Copy, Debug)]

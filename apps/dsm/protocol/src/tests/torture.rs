@@ -49,7 +49,7 @@ fn settings(seed: u64) -> Settings {
     let death = random
         .one_in(12)
         .then(|| (random.below(usize::from(nodes)) as u8, random.below(400_000) as u64));
-    Settings { seed, shape, config, death, lies_one_in: 0, notes_writes }
+    Settings { seed, shape, config, death, lies_one_in: 0, notes_writes, timing: None }
 }
 
 fn run_one(settings: Settings) -> Result<Summary, String> {

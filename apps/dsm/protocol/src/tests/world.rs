@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::memory::Memory;
-use super::network::{Event, Lies, Network, Port};
+use super::network::{Event, Lies, Network, Port, Timing};
 use super::program::{Action, Monitor, Program, Shape, add_call, program};
 use super::random::Random;
 use crate::call::Call;
@@ -37,6 +37,8 @@ pub(super) struct Settings {
     pub(super) lies_one_in: usize,
     /// Nodes whose memory notes writes: bit `r mod 8` is rank `r`.
     pub(super) notes_writes: u8,
+    /// What everything costs, for comparisons of times; otherwise delays are random.
+    pub(super) timing: Option<Timing>,
 }
 
 /// What a run shows.
@@ -45,6 +47,8 @@ pub(super) struct Summary {
     pub(super) races: Vec<Race>,
     pub(super) counters: Vec<Counters>,
     pub(super) failures: Vec<Option<Failure>>,
+    /// When the last event of the run happened, in nanoseconds.
+    pub(super) time: u64,
 }
 
 /// A thread.
@@ -72,8 +76,13 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(settings: Settings) -> Self {
+        Self::with_program(settings, program(settings.seed, settings.shape))
+    }
+
+    /// Returns the world that runs this program.
+    pub(super) fn with_program(settings: Settings, program: Program) -> Self {
         let Settings { seed, shape, config, .. } = settings;
-        let Program { scripts, race } = program(seed, shape);
+        let Program { scripts, race } = program;
         let layout = crate::Layout::new(shape.nodes, shape.pages, config.log_entries);
         let memory = |rank: u8| {
             let mut memory = Memory::new(shape.pages, layout.bytes(), config.races);
@@ -87,6 +96,7 @@ impl World {
             Node::new(config, &mut port).expect("the settings are valid")
         });
         let nodes = nodes.collect();
+        network.timing = settings.timing;
         if settings.lies_one_in > 0 {
             let random = Random::new(seed ^ 0x11e5);
             network.lies = Some(Lies { random, one_in: settings.lies_one_in });
@@ -137,6 +147,7 @@ impl World {
             races: self.races,
             counters: self.nodes.iter().map(Node::counters).collect(),
             failures: self.nodes.iter().map(Node::failure).collect(),
+            time: self.network.now,
         })
     }
 
@@ -197,7 +208,7 @@ impl World {
                 continue;
             };
             self.end_call(call, value);
-            let delay = self.network.delay() / 8;
+            let delay = self.network.call_delay();
             self.network.schedule(delay, Event::Step { rank, thread });
         }
     }
@@ -269,7 +280,7 @@ impl World {
                 self.take_item(rank, index, monitor);
             }
         }
-        let delay = self.network.delay() / 4;
+        let delay = self.network.access_delay();
         self.network.schedule(delay, Event::Step { rank, thread });
         Ok(())
     }
