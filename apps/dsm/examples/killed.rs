@@ -1,7 +1,7 @@
 //! What the other ranks do when one is killed: each prints which rank has died, and ends.
 //!
 //! The argument says where rank 1 dies: in a `barrier`, when it `holds` a lock, when it `waits` for
-//! a lock, or in the `release` of many changes.
+//! a lock, or in the `release` of many changes. With `stopped`, rank 1 does not answer any more.
 
 #![expect(clippy::disallowed_methods, reason = "a rank dies while others wait")]
 
@@ -10,8 +10,8 @@ use std::{env, thread};
 
 use dsm::{Dsm, Options};
 
-/// Pages of 4 KiB that rank 1 changes: 32 MiB.
-const PAGES: usize = 8192;
+/// Pages of 4 KiB that rank 1 changes: 2 MiB.
+const PAGES: usize = 512;
 const WORDS: usize = 1024;
 
 fn main() -> Result<(), dsm::Error> {
@@ -30,13 +30,15 @@ fn main() -> Result<(), dsm::Error> {
         ("holds", 1) => {
             // Meanwhile, the others come to the lock.
             thread::sleep(AT_WORK);
-            end();
+            end(libc::SIGKILL);
         }
+        ("stopped", 1) => end(libc::SIGSTOP),
         ("waits", 1) => {
             end_soon(AT_WORK);
             drop(count.lock()?);
         }
         ("release", 1) => {
+            dsm.prefetch(values)?;
             for index in (0..PAGES * WORDS).step_by(2) {
                 values.set(index, 2);
             }
@@ -61,14 +63,14 @@ fn main() -> Result<(), dsm::Error> {
 fn end_soon(time: Duration) {
     thread::spawn(move || {
         thread::sleep(time);
-        end();
+        end(libc::SIGKILL);
     });
 }
 
-/// Ends as by `kill -9`: no destructor runs.
-fn end() {
+/// Ends by a signal, such as that of `kill -9`: no destructor runs.
+fn end(signal: i32) {
     // SAFETY: the call takes numbers only.
-    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    unsafe { libc::kill(libc::getpid(), signal) };
 }
 
 /// Time until rank 1 dies.

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ethernot::{
-    AcceptError, CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest,
+    CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest,
     Endpoint, Grants, Listener, OperationOptions, Polling, RejectReason, Terms, WaitError,
 };
 
@@ -128,11 +128,27 @@ impl Meeting<'_> {
     }
 
     /// Accepts a rank, which must be at least `lowest`.
+    ///
+    /// A process that gets no processor for half a second counts as silent. It tries again then, so
+    /// this rank waits for it as before.
     fn accept(
         &self,
         met: &BTreeMap<usize, Met>,
         lowest: usize,
     ) -> Result<(usize, SocketAddr, Met), Error> {
+        loop {
+            if let Some(accepted) = self.try_accept(met, lowest)? {
+                return Ok(accepted);
+            }
+        }
+    }
+
+    /// Accepts a rank. Returns `None` if its connection has ended before it was established.
+    fn try_accept(
+        &self,
+        met: &BTreeMap<usize, Met>,
+        lowest: usize,
+    ) -> Result<Option<(usize, SocketAddr, Met)>, Error> {
         let request = match self.listener.accept(Some(self.left())) {
             Ok(request) => request,
             Err(WaitError::TimedOut { .. }) => {
@@ -150,21 +166,16 @@ impl Meeting<'_> {
         if let Some(reason) = greeting.refusal(self.greeting.settings) {
             return Err(refuse(request, &reason));
         }
-        if met.contains_key(&rank) || rank < lowest {
+        // A process that was met may not know it, and tries again.
+        let is_other = |met: &Met| met.greeting.place() != greeting.place();
+        if met.get(&rank).is_some_and(is_other) || rank < lowest {
             let reason = format!("there are two processes with rank {rank}; give each its own");
             return Err(refuse(request, &reason));
         }
         let address = request.peer().to_socket();
         let address = address.ok_or_else(|| self.missing(vec![rank], None))?;
-        let connection = match request.accept_with(self.options()) {
-            Ok(connection) => connection,
-            // The host was too busy to confirm in time. The rank asks again.
-            Err(AcceptError::Closed(_)) => return self.accept(met, lowest),
-            Err(error) => {
-                return Err(Error::network(format!("accept the connection of rank {rank}"))(error));
-            }
-        };
-        Ok((rank, address, Met { connection, greeting }))
+        let accepted = request.accept_with(self.options());
+        Ok(accepted.ok().map(|connection| (rank, address, Met { connection, greeting })))
     }
 
     /// Connects to a rank, and tries again while it is not there yet.
@@ -267,7 +278,58 @@ const TABLE_BYTES_MAX: u32 = 64 * 64;
 
 #[cfg(test)]
 mod tests {
+    use ethernot::{RemoteKey, RemoteRegion};
+
     use super::*;
+    use crate::greeting::Settings;
+    use crate::launch::free_meeting_place;
+    use crate::network::PeerMemory;
+
+    fn greeting(rank: usize) -> Greeting {
+        let region = RemoteRegion { key: RemoteKey(0), address: 0, len: 0 };
+        Greeting {
+            rank: rank as u32,
+            settings: Settings { size: 2, pages: 1, threads: 1 },
+            process: 7,
+            memory: PeerMemory { frames: region, control: region },
+            host: "here".into(),
+        }
+    }
+
+    #[test]
+    fn a_rank_that_is_silent_when_it_is_accepted_is_met_when_it_tries_again() {
+        let place = free_meeting_place().unwrap();
+        let seat = |rank| Seat { rank, size: 2, meet: place.clone() };
+        let queue = || Arc::new(CompletionQueue::new(64));
+        let limit = Duration::from_secs(60);
+        let first = open(&seat(0)).unwrap();
+        // No thread drives this endpoint, so it sends its request and then nothing.
+        let silent = Endpoint::builder().bind("127.0.0.1:0").progress_thread(false);
+        let silent = silent.build().unwrap();
+        let (queue_0, seat_0, greeting_0) = (queue(), seat(0), greeting(0));
+        let meeting = Meeting {
+            endpoint: &first,
+            queue: &queue_0,
+            seat: &seat_0,
+            greeting: &greeting_0,
+            limit,
+            deadline: Instant::now() + limit,
+            listener: first.listen(SERVICE).unwrap(),
+        };
+        let options = ConnectOptions::new().service(SERVICE).private_data(greeting(1).to_bytes());
+        let _silent = silent.start_connect(place.as_str(), options).unwrap();
+        // Sends the request, and nothing after it.
+        assert!(silent.poll(&queue()).unwrap().is_none());
+        assert!(meeting.try_accept(&BTreeMap::new(), 1).unwrap().is_none());
+        thread::scope(|scope| {
+            let host = scope.spawn(|| meeting.host());
+            let second = open(&seat(1)).unwrap();
+            let met = meet(&second, &queue(), &seat(1), &greeting(1), limit).unwrap();
+            assert_eq!(met.keys().copied().collect::<Vec<_>>(), [0]);
+            let met = host.join().unwrap().unwrap();
+            assert_eq!(met.keys().copied().collect::<Vec<_>>(), [1]);
+        });
+    }
 
     #[test]
     fn a_table_has_the_addresses_by_rank_and_skips_what_is_none() {
