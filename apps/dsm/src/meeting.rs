@@ -301,7 +301,7 @@ mod tests {
         let place = free_meeting_place().unwrap();
         let seat = |rank| Seat { rank, size: 2, meet: place.clone() };
         let queue = || Arc::new(CompletionQueue::new(64));
-        let limit = Duration::from_secs(60);
+        let limit = Duration::from_mins(1);
         let first = open(&seat(0)).unwrap();
         // No thread drives this endpoint, so it sends its request and then nothing.
         let silent = Endpoint::builder().bind("127.0.0.1:0").progress_thread(false);
