@@ -121,7 +121,11 @@ impl Network {
         for _ in 0..RECEIVES {
             let place = self.receives.take(MESSAGE_BYTES_MAX)?;
             self.posted.push(place);
-            self.post_receive(&connection, rank, self.posted.len() - 1)?;
+            match self.post_receive(&connection, rank, self.posted.len() - 1) {
+                // The end of a connection is reported apart.
+                Err(PostError::Closed(_)) => break,
+                posted => posted?,
+            }
         }
         if let Some(peer) = self.peers.get_mut(rank) {
             peer.link = Some((connection, memory));
