@@ -10,8 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ethernot::{
-    CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest,
-    Endpoint, Grants, Listener, OperationOptions, Polling, RejectReason, Terms, WaitError,
+    CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest, Endpoint, Grants,
+    Listener, OperationError, OperationFailure, OperationOptions, Polling, RejectReason, Terms,
+    WaitError,
 };
 
 use crate::error::Error;
@@ -105,13 +106,16 @@ impl Meeting<'_> {
 
     /// Meets the others as a rank above 0.
     fn visit(&self) -> Result<BTreeMap<usize, Met>, Error> {
-        let first = self.connect(0, &self.seat.meet)?;
         let step = "receive the table of addresses from rank 0";
-        let table = first.connection.receive_message(TABLE_BYTES_MAX);
-        let table = table.map_err(Error::network(step))?.wait(Some(self.left()));
-        let table = match table {
-            Ok(table) => table.to_vec().map_err(Error::network(step))?,
-            Err(failure) => return Err(self.missing_at(failure)),
+        let (first, table) = loop {
+            let first = self.connect(0, &self.seat.meet)?;
+            let table = first.connection.receive_message(TABLE_BYTES_MAX);
+            match table.map_err(Error::network(step))?.wait(Some(self.left())) {
+                Ok(table) => break (first, table.to_vec().map_err(Error::network(step))?),
+                // Rank 0 got no confirmation in time, and has forgotten the connection.
+                Err(OperationFailure::Failed(OperationError::PeerRestarted)) => {}
+                Err(failure) => return Err(self.missing_at(failure)),
+            }
         };
         let addresses = parse_table(&String::from_utf8_lossy(&table));
         let mut met = BTreeMap::from([(0, first)]);
@@ -232,7 +236,7 @@ impl Meeting<'_> {
     }
 
     /// Returns the error if rank 0 sends no table: it waits for a rank, or has ended.
-    fn missing_at(&self, failure: ethernot::OperationFailure) -> Error {
+    fn missing_at(&self, failure: OperationFailure) -> Error {
         if self.left().is_zero() {
             return Error::network("wait until rank 0 has met all other ranks")(failure);
         }
