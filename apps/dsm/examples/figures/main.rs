@@ -1,5 +1,5 @@
 //! Measures the shared memory against what it stands on, in one run and in turn, for
-//! `tests/speeds.rs`. Each rank is started with the name of the measurement; rank 0 prints figures.
+//! `tests/processes/speeds.rs`. Each rank is started with the name of the measurement; rank 0 prints figures.
 
 #![expect(clippy::disallowed_methods, reason = "measures")]
 

@@ -1,9 +1,12 @@
-//! One rank of a random program without data races, for `tests/random_programs.rs`.
+//! One rank of a random program without data races, for `tests/processes/random_programs.rs`.
 //!
-//! `random_program SEED RANKS FILE` joins the other ranks, and does what the script of each of its
+//! `random_program SEED RANKS FILE PAUSE` joins the other ranks, pauses for some milliseconds, in
+//! which connections find all links, and does what the script of each of its
 //! threads says. `FILE` is a memory that all ranks have mapped: each access goes there too. Accesses
 //! to one word are ordered by locks, barriers and other objects of the shared memory, so both
 //! memories must always agree. The first difference ends the rank with its place.
+
+#![expect(clippy::disallowed_methods, reason = "waits for links")]
 
 mod oracle;
 #[path = "../../protocol/src/tests/program.rs"]
@@ -16,6 +19,7 @@ use std::env;
 use std::error::Error;
 use std::process;
 use std::thread;
+use std::time::Duration;
 
 use dsm::{Dsm, Options};
 use dsm_protocol::diff::{PAGE_BYTES, PAGE_WORDS};
@@ -27,8 +31,8 @@ use runner::Runner;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [seed, ranks, file] = arguments.as_slice() else {
-        return Err("usage: random_program SEED RANKS FILE".into());
+    let [seed, ranks, file, pause] = arguments.as_slice() else {
+        return Err("usage: random_program SEED RANKS FILE PAUSE".into());
     };
     let seed = seed.parse()?;
     let shape = shape(seed, ranks.parse()?);
@@ -36,6 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let oracle = Oracle::open(file.as_ref(), pages)?;
     let options = Options::new().threads(threads).region_bytes((pages * PAGE_BYTES) as u64);
     let dsm = Dsm::join(options)?;
+    thread::sleep(Duration::from_millis(pause.parse()?));
     println!("joined");
     let memory = dsm.alloc::<u32>(pages * PAGE_WORDS)?;
     let Program { scripts, race } = program(seed, shape);

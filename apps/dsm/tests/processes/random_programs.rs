@@ -83,7 +83,8 @@ fn run_all(place: &impl Place, methods: &[(Method, &str)], seeds: Range<u64>, di
             let ranks = ranks_of(seed);
             let memory = SharedFile::new();
             let file = memory.0.display().to_string();
-            let arguments = [seed.to_string(), ranks.to_string(), file];
+            let pause = place.pause().as_millis().to_string();
+            let arguments = [seed.to_string(), ranks.to_string(), file, pause];
             let mut started = Ranks::start(place, "random_program", &arguments, ranks, name);
             if started.first_line().trim() == "joined" {
                 disturb();

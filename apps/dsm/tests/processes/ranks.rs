@@ -19,6 +19,11 @@ pub(crate) trait Place {
 
     /// Returns the address at which rank 0 waits.
     fn meet(&self) -> String;
+
+    /// Returns how long ranks pause after they have met, so that their connections find all links.
+    fn pause(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// All ranks on this host, by its loopback interface and shared memory.
@@ -76,6 +81,10 @@ impl Place for TwoHosts {
     fn meet(&self) -> String {
         let server = self.0.links().first().expect("there is a link").server;
         format!("{server}:{MEETING_PORT}")
+    }
+
+    fn pause(&self) -> Duration {
+        Duration::from_millis(300)
     }
 }
 
