@@ -11,6 +11,8 @@ mod cost_command;
 mod doctor;
 mod doctor_command;
 mod dsm_command;
+mod dsm_run;
+mod dsm_top;
 mod environment_command;
 mod failover_command;
 mod ganglia_command;
@@ -82,11 +84,12 @@ enum Command {
     Report(report_command::Arguments),
     Paper(papers_command::Arguments),
     Doctor(doctor_command::Arguments),
-    /// Run programs whose processes share memory.
+    /// Run programs whose processes share memory, and watch them.
     #[command(
         subcommand,
         after_help = "Examples:\n  \
-            ethernot dsm run -n 4 -- ./program"
+            ethernot dsm run -n 4 -- ./program\n  \
+            ethernot dsm top --once"
     )]
     Dsm(dsm_command::SharedMemory),
     /// Simulate the engine under random faults, and clusters with their networks, in virtual time.
