@@ -611,8 +611,7 @@ ethernot_result ethernot_attempt_wait(struct ethernot_attempt *attempt,
  pending, or if another thread waits for it. In all other cases, returns the result of
  `ethernot_attempt_wait`.
  */
-ethernot_result ethernot_attempt_test(struct ethernot_attempt *attempt,
-                                      struct ethernot_connection **connection);
+ethernot_result ethernot_attempt_test(struct ethernot_attempt *attempt, struct ethernot_connection **connection);
 
 /*
  Frees an attempt. If no call has returned the outcome yet, cancels the attempt.
