@@ -318,6 +318,12 @@ fn devices() -> Result<&'static Devices, Error> {
     Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
 }
 
+// The settings and the device have the same bounds.
+const _: () = assert!(
+    IwarpSettings::FPDU_BYTES_MIN == verbs_iwarp::FPDU_BYTES_MIN
+        && IwarpSettings::FPDU_BYTES_MAX == verbs_iwarp::FPDU_BYTES_MAX
+);
+
 /// Returns the devices that the settings name, in the order of the settings.
 fn devices_of(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     let named = settings.devices();
@@ -328,12 +334,14 @@ fn devices_of(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
         match device.kind {
             DeviceKind::Edge => devices.extend(edges.next()),
             DeviceKind::Iwarp => {
-                let IwarpSettings { crc, markers } = settings.iwarp;
+                let IwarpSettings { crc, markers, fpdu_bytes, faults } = settings.iwarp;
                 devices.push(verbs_iwarp::device(verbs_iwarp::Settings {
                     name: device.name,
                     strictness: settings.strictness,
                     crc,
                     markers,
+                    fpdu_bytes,
+                    faults,
                     log: settings.log,
                     trace: settings.trace.clone(),
                     capture: capture.clone(),

@@ -19,7 +19,9 @@ use serde_json::{Value, json};
 use sockets::Reason;
 use sockets::counters::Report;
 use sockets::statistics::SOCKET as SOCKETS_SOCKET;
-use verbs_edge::statistics::{DeviceReport, FORMAT, QueuePairReport, SOCKET, StreamReport};
+use verbs_edge::statistics::{
+    DeviceReport, FORMAT, QueuePairReport, SOCKET, StreamPeerKind, StreamReport,
+};
 
 use crate::Failure;
 use crate::output::{print, terminal_columns};
@@ -330,12 +332,12 @@ fn table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) -> Ta
             pair.credits.to_string(),
         ]
     };
-    lined_up(header, device.queue_pairs.iter().map(row), columns)
+    lined_up(header, 4, device.queue_pairs.iter().map(row), columns)
 }
 
 /// Returns the table of the queue pairs of an iWARP device.
 fn stream_table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) -> Table {
-    let mut header = vec!["QP", "state", "TCP to", "agreed"];
+    let mut header = vec!["QP", "state", "TCP to", "kind", "agreed"];
     header.extend(if before.is_some() { ["sent/s", "received/s"] } else { ["sent", "received"] });
     header.extend(["FPDUs sent", "received"]);
     let known = known(before);
@@ -346,6 +348,7 @@ fn stream_table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16
             format!("{:06x}", pair.number),
             pair.state.clone(),
             peer,
+            pair.stream.as_ref().map_or_else(none, kind),
             pair.stream.as_ref().map_or_else(none, agreed),
             sent,
             received,
@@ -353,7 +356,17 @@ fn stream_table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16
             pair.frames_received.to_string(),
         ]
     };
-    lined_up(header, device.queue_pairs.iter().map(row), columns)
+    lined_up(header, 5, device.queue_pairs.iter().map(row), columns)
+}
+
+/// Returns the software of the peer of a stream in one word.
+fn kind(stream: &StreamReport) -> String {
+    match stream.peer_kind {
+        StreamPeerKind::Ours => "ours",
+        StreamPeerKind::Siw => "siw",
+        StreamPeerKind::Other => "other",
+    }
+    .into()
 }
 
 /// Returns what both ends of a stream have agreed on, in short words.
@@ -392,8 +405,13 @@ fn traffic(
     })
 }
 
-/// Returns a table whose columns behind the fourth contain numbers.
-fn lined_up(header: Vec<&str>, rows: impl Iterator<Item = Vec<String>>, columns: u16) -> Table {
+/// Returns a table whose first `texts` columns contain texts, and whose others contain numbers.
+fn lined_up(
+    header: Vec<&str>,
+    texts: usize,
+    rows: impl Iterator<Item = Vec<String>>,
+    columns: u16,
+) -> Table {
     let mut table = Table::new();
     table.load_style(TableStyle::new());
     table.set_width(columns).set_content_arrangement(ContentArrangement::Dynamic);
@@ -402,7 +420,7 @@ fn lined_up(header: Vec<&str>, rows: impl Iterator<Item = Vec<String>>, columns:
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if index == 0 { 2 } else { 0 }, 2));
         column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(3)));
-        if index > PEER_COLUMN {
+        if index >= texts {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -456,9 +474,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Width if there is no terminal.
 const WIDTH: u16 = 120;
-
-/// Index of the last column with text. All later columns contain numbers.
-const PEER_COLUMN: usize = 3;
 
 /// Highest number of bytes in a report. A queue pair takes about 400 bytes, and there are at most
 /// 4096. A completion queue takes about 60 bytes, and there are at most 65536. The rest is a
@@ -573,6 +588,7 @@ mod tests {
             sends_markers: true,
             receives_markers: false,
             takes_long_fpdus: false,
+            peer_kind: StreamPeerKind::Siw,
         };
         let pair = QueuePairReport {
             number: 0x12_34,
@@ -587,7 +603,7 @@ mod tests {
             serde_json::from_slice(&serde_json::to_vec(&device).unwrap()).unwrap();
         assert_eq!(read, device);
         let shown = Found { devices: vec![read], ..Found::default() }.to_text(None, 120);
-        for part in ["192.0.2.200:40000", "CRC, one segment, markers sent", "5 MB", "77"] {
+        for part in ["192.0.2.200:40000  siw", "CRC, one segment, markers sent", "5 MB", "77"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
     }

@@ -47,7 +47,8 @@ pub(crate) struct DeviceOptions {
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     /// Lose, duplicate and reorder arriving frames with these probabilities, such as
-    /// loss=0.01,dup=0.01,reorder=0.05
+    /// loss=0.01,dup=0.01,reorder=0.05. For iWARP devices, delay and cut readings and writings of
+    /// their streams, such as delay=0.05,cut=0.3
     #[arg(long, value_name = "SHARES")]
     faults: Option<String>,
     /// Log to standard error: off, error, warn, info or debug [default: warn]
@@ -64,6 +65,10 @@ pub(crate) struct DeviceOptions {
     /// Ask the peers of an iWARP device for markers, for tests; siw refuses such a connection
     #[arg(long)]
     iwarp_markers: bool,
+    /// Let an iWARP device send frames (FPDUs) of at most this length, in bytes, from 128 to 65000
+    /// [default: as long as the peer is known to take]
+    #[arg(long, value_name = "BYTES")]
+    iwarp_fpdu: Option<String>,
 }
 
 /// Variables and their values.
@@ -81,7 +86,8 @@ impl Options {
             || device.pcap.is_some()
             || device.strict
             || device.iwarp_crc
-            || device.iwarp_markers;
+            || device.iwarp_markers
+            || device.iwarp_fpdu.is_some();
         Wanted { device: says_device || !sockets.sockets, sockets: sockets.sockets }
     }
 }
@@ -162,6 +168,7 @@ impl Variables {
             ("ETHERNOT_DEVICE", &options.device),
             ("ETHERNOT_FAULTS", &options.faults),
             ("ETHERNOT_LOG", &options.log),
+            ("ETHERNOT_IWARP_FPDU", &options.iwarp_fpdu),
         ];
         for (name, text) in texts {
             if let Some(text) = text {

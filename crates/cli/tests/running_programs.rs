@@ -99,10 +99,12 @@ fn an_iwarp_device_gets_its_settings() {
     let Some(place) = Place::new("iwarp-settings") else { return };
     let script = "env | grep ^ETHERNOT_IWARP_ | sort";
     let mut command = place.ethernot(&["run", "--device", "iwarp"]);
-    command.args(["--iwarp-crc", "--iwarp-markers", "--", "sh", "-c", script]);
+    command.args(["--iwarp-crc", "--iwarp-markers", "--iwarp-fpdu", "4096"]);
+    command.args(["--", "sh", "-c", script]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout), "ETHERNOT_IWARP_CRC=1\nETHERNOT_IWARP_MARKERS=1\n");
+    let expected = "ETHERNOT_IWARP_CRC=1\nETHERNOT_IWARP_FPDU=4096\nETHERNOT_IWARP_MARKERS=1\n";
+    assert_eq!(text(&output.stdout), expected);
 }
 
 #[test]
@@ -115,11 +117,14 @@ fn wrong_settings_are_named_before_anything_starts() {
         (["--links", "packet:absent0"], ["no interface", "IP address"]),
         (["--links", "udp:127.0.0.1,packet:absent0"], ["absent0", "interface"]),
         (["--device", "a/b"], ["ETHERNOT_DEVICE", "a/b"]),
+        (["--device", "iwrap"], ["ETHERNOT_DEVICE", "did you mean iwarp"]),
         (["--faults", "loss=2"], ["ETHERNOT_FAULTS", "2"]),
         (["--faults", "luck=0.1"], ["luck", "loss, dup or reorder"]),
+        (["--faults", "cut=0.1"], ["ETHERNOT_FAULTS", "ETHERNOT_DEVICE"]),
         (["--log", "loud"], ["loud", "debug"]),
         (["--device=edge", "--iwarp-crc"], ["ETHERNOT_IWARP_CRC", "ETHERNOT_DEVICE"]),
         (["--device=edge", "--iwarp-markers"], ["ETHERNOT_IWARP_MARKERS", "ETHERNOT_DEVICE"]),
+        (["--device=iwarp", "--iwarp-fpdu=1"], ["ETHERNOT_IWARP_FPDU", "128 to 65000"]),
         (["--pcap", "/absent/frames"], ["/absent/frames", "make its folder first"]),
     ] {
         let mut command = place.ethernot(&["run"]);
@@ -349,6 +354,7 @@ fn wrong_settings_of_connections_are_named_before_anything_starts() {
         (["--log", "loud"], ["loud", "debug"]),
         (["--device=edge", "--iwarp-crc"], ["ETHERNOT_IWARP_CRC", "ETHERNOT_DEVICE"]),
         (["--device=edge", "--iwarp-markers"], ["ETHERNOT_IWARP_MARKERS", "ETHERNOT_DEVICE"]),
+        (["--device=iwarp", "--iwarp-fpdu=1"], ["ETHERNOT_IWARP_FPDU", "128 to 65000"]),
         (["--log-file", "/absent/log"], ["/absent/log", "make its folder first"]),
         (["--counters", "/absent"], ["/absent", "make it first"]),
     ] {

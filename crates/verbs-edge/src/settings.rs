@@ -4,7 +4,7 @@ use std::env;
 use std::fmt::Display;
 use std::path::PathBuf;
 
-use link::FaultShares;
+use link::{FaultShares, StreamFaultShares};
 use links::LinkSpec;
 use verbs::{Error, LogLevel, Strictness};
 
@@ -33,17 +33,30 @@ pub struct Settings {
     pub slot_base: Option<u16>,
     /// Whether the devices give programs more than they ask for, for example more inline bytes.
     pub strictness: Strictness,
-    /// What the iWARP devices ask of their peers.
+    /// What the iWARP devices ask of their peers, and how they send.
     pub iwarp: IwarpSettings,
 }
 
-/// What iWARP devices ask of their peers when a connection is set up.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// What iWARP devices ask of their peers when a connection is set up, and how they send.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct IwarpSettings {
     /// Whether to ask for CRCs. A connection also has them if only the peer asks.
     pub crc: bool,
     /// Whether to ask for markers in the bytes that the peer sends.
     pub markers: bool,
+    /// Maximum length of the frames (FPDUs) to send, in bytes, from
+    /// [`IwarpSettings::FPDU_BYTES_MIN`] to [`IwarpSettings::FPDU_BYTES_MAX`]. `None` follows what
+    /// each peer is known to take.
+    pub fpdu_bytes: Option<u16>,
+    /// Faults to inject into the TCP streams.
+    pub faults: StreamFaultShares,
+}
+
+impl IwarpSettings {
+    /// Smallest maximum length of frames, in bytes.
+    pub const FPDU_BYTES_MIN: u16 = 128;
+    /// Largest maximum length of frames, in bytes. The length field of a frame has 16 bits.
+    pub const FPDU_BYTES_MAX: u16 = 65_000;
 }
 
 /// The protocol that a device speaks.
@@ -128,15 +141,23 @@ impl Settings {
         let kinds = || std::iter::once(self.kind).chain(self.others.iter().map(|one| one.kind));
         let has_iwarp = kinds().any(|kind| kind == DeviceKind::Iwarp);
         if has_iwarp && self.faults.is_any() {
-            let what = "an iWARP device has no links into which faults could be injected; use `tc qdisc add dev DEV root netem`";
+            let what = "an iWARP device has no links that could lose, duplicate or reorder frames; use delay and cut, or `tc qdisc add dev DEV root netem`";
             return Err(wrong(FAULTS, what));
         }
-        let IwarpSettings { crc, markers } = self.iwarp;
+        let IwarpSettings { crc, markers, fpdu_bytes, faults } = self.iwarp;
+        if faults.is_any() && !has_iwarp {
+            let what = "delay and cut are for iWARP devices; name one in ETHERNOT_DEVICE, or use loss, dup and reorder";
+            return Err(wrong(FAULTS, what));
+        }
         for (variable, is_on) in [(IWARP_CRC, crc), (IWARP_MARKERS, markers)] {
             if is_on && !has_iwarp {
                 let what = "1 is for iWARP devices; name one in ETHERNOT_DEVICE, or use 0";
                 return Err(wrong(variable, what));
             }
+        }
+        if fpdu_bytes.is_some() && !has_iwarp {
+            let what = "a length is for iWARP devices; name one in ETHERNOT_DEVICE, or unset it";
+            return Err(wrong(IWARP_FPDU, what));
         }
         Ok(())
     }
@@ -161,7 +182,9 @@ impl Settings {
         settings.trace = value_of(TRACE).map(PathBuf::from);
         settings.pcap = value_of(PCAP).map(PathBuf::from);
         if let Some(faults) = value_of(FAULTS) {
-            settings.faults = faults.parse().map_err(|error| wrong(FAULTS, error))?;
+            let shares = FaultShares::parse_with_streams(&faults);
+            let (of_links, of_streams) = shares.map_err(|error| wrong(FAULTS, error))?;
+            (settings.faults, settings.iwarp.faults) = (of_links, of_streams);
         }
         if let Some(log) = value_of(LOG) {
             settings.log = read_level(&log)?;
@@ -174,7 +197,9 @@ impl Settings {
         if is_on(STRICT)? {
             settings.strictness = Strictness::Strict;
         }
-        settings.iwarp = IwarpSettings { crc: is_on(IWARP_CRC)?, markers: is_on(IWARP_MARKERS)? };
+        let fpdu_bytes = value_of(IWARP_FPDU).map(|bytes| read_fpdu_bytes(&bytes)).transpose()?;
+        let (crc, markers) = (is_on(IWARP_CRC)?, is_on(IWARP_MARKERS)?);
+        settings.iwarp = IwarpSettings { crc, markers, fpdu_bytes, ..settings.iwarp };
         settings.check_kinds()?;
         Ok(settings)
     }
@@ -218,7 +243,7 @@ fn read_names(text: &str) -> Result<Vec<(DeviceKind, String)>, Error> {
                 (kind, format!("{}{count}", kind.name()))
             }
             (Some(kind), Some(name)) => (kind, name.to_owned()),
-            (None, _) => (DeviceKind::Edge, word.to_owned()),
+            (None, _) => (DeviceKind::Edge, edge_name(word)?),
         };
         let name = check_device(name)?;
         if devices.iter().any(|(_, other)| *other == name) {
@@ -237,6 +262,37 @@ fn read_names(text: &str) -> Result<Vec<(DeviceKind, String)>, Error> {
     Ok(devices)
 }
 
+/// Returns a word as the name of an edge device, unless it is a slip of the pen for `iwarp`, such as
+/// `iwrap`, `iWARP` or `iwarp0`. The user would get a device of another kind, and would only notice
+/// when no peer answers.
+fn edge_name(word: &str) -> Result<String, Error> {
+    let stem = word.trim_end_matches(|c: char| c.is_ascii_digit()).to_ascii_lowercase();
+    let kind = DeviceKind::Iwarp.name();
+    if !is_one_slip_away(stem.as_bytes(), kind.as_bytes()) {
+        return Ok(word.to_owned());
+    }
+    let what = format!(
+        "{word:?} is no kind of device; did you mean {kind}, or {kind}=NAME? For an edge device with \
+         this name, write edge={word}"
+    );
+    Err(wrong(DEVICE, what))
+}
+
+/// Returns whether a text differs from another one by at most one letter that is missing, added,
+/// wrong, or exchanged with the next one.
+fn is_one_slip_away(text: &[u8], meant: &[u8]) -> bool {
+    let same = text.iter().zip(meant).take_while(|(one, other)| one == other).count();
+    let (text, meant) = (text.split_at(same).1, meant.split_at(same).1);
+    match (text, meant) {
+        ([], []) => true,
+        ([a, b, rest @ ..], [c, d, others @ ..]) if (a, b) == (d, c) && rest == others => true,
+        ([_, rest @ ..], [_, others @ ..]) if rest == others => true,
+        ([_, rest @ ..], _) if rest == meant => true,
+        (_, [_, others @ ..]) => text == others,
+        _ => false,
+    }
+}
+
 /// Reads a setting that is off (0) or on (1).
 fn read_switch(variable: &str, value: &str) -> Result<bool, Error> {
     match value {
@@ -244,6 +300,15 @@ fn read_switch(variable: &str, value: &str) -> Result<bool, Error> {
         "1" => Ok(true),
         other => Err(wrong(variable, format!("{other:?} is neither 0 nor 1; use one of them"))),
     }
+}
+
+/// Reads the maximum length of the frames of iWARP devices, in bytes.
+fn read_fpdu_bytes(text: &str) -> Result<u16, Error> {
+    let range = IwarpSettings::FPDU_BYTES_MIN..=IwarpSettings::FPDU_BYTES_MAX;
+    text.trim().parse().ok().filter(|bytes| range.contains(bytes)).ok_or_else(|| {
+        let (least, most) = (range.start(), range.end());
+        wrong(IWARP_FPDU, format!("{text:?} is no length; use a number from {least} to {most}"))
+    })
 }
 
 /// Reads lists of links, which are separated by two slashes.
@@ -313,6 +378,7 @@ const SLOT_BASE: &str = "ETHERNOT_SLOT_BASE";
 const STRICT: &str = "ETHERNOT_STRICT";
 const IWARP_CRC: &str = "ETHERNOT_IWARP_CRC";
 const IWARP_MARKERS: &str = "ETHERNOT_IWARP_MARKERS";
+const IWARP_FPDU: &str = "ETHERNOT_IWARP_FPDU";
 
 #[cfg(test)]
 mod tests {
@@ -410,13 +476,56 @@ mod tests {
     }
 
     #[test]
+    fn the_length_of_fpdus_is_read_within_its_bounds() {
+        let length = |text: &str| {
+            read(&[(DEVICE, "iwarp"), (IWARP_FPDU, text)]).map(|settings| settings.iwarp.fpdu_bytes)
+        };
+        for (text, bytes) in [("", None), ("128", Some(128)), (" 65000", Some(65_000))] {
+            assert_eq!(length(text), Ok(bytes), "{text:?}");
+        }
+        for text in ["127", "65001", "65536", "-1", "1k", "long"] {
+            let Err(Error::Invalid(what)) = length(text) else { panic!("{text} was accepted") };
+            assert!(what.starts_with(IWARP_FPDU) && what.ends_with("from 128 to 65000"), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_slip_of_the_pen_for_iwarp_is_no_name_of_an_edge_device() {
+        for word in [
+            "iwrap", "iwap", "iwarpp", "wiarp", "warp", "iwarp0", "iWARP", "iwrap1", "owarp",
+            "iwar",
+        ] {
+            let Err(Error::Invalid(what)) = read(&[(DEVICE, word)]) else {
+                panic!("{word} was accepted");
+            };
+            let parts = [DEVICE, "did you mean iwarp", &format!("edge={word}")];
+            assert!(parts.iter().all(|part| what.contains(part)), "{what}");
+            let named = read(&[(DEVICE, &format!("edge={word}"))]).expect("it has a kind");
+            assert_eq!((named.kind, named.device.as_str()), (DeviceKind::Edge, word));
+        }
+        for word in ["edge0", "iw", "warp-7", "i40iw", "rwiap", "iwarpedge", "mlx5_0", "a", "7"] {
+            let named = read(&[(DEVICE, word)]).expect("it is the name of an edge device");
+            assert_eq!((named.kind, named.device.as_str()), (DeviceKind::Edge, word));
+        }
+    }
+
+    #[test]
     fn settings_that_only_an_iwarp_device_has_are_refused() {
-        for variable in [IWARP_CRC, IWARP_MARKERS] {
-            let Err(Error::Invalid(what)) = read(&[(DEVICE, "edge"), (variable, "1")]) else {
+        for (variable, value) in [(IWARP_CRC, "1"), (IWARP_MARKERS, "1"), (IWARP_FPDU, "1000")] {
+            let Err(Error::Invalid(what)) = read(&[(DEVICE, "edge"), (variable, value)]) else {
                 panic!("{variable} was accepted");
             };
             assert!(what.starts_with(variable) && what.contains(DEVICE), "{what}");
         }
+    }
+
+    #[test]
+    fn faults_of_streams_are_for_iwarp_devices() {
+        let faults = |device: &str| read(&[(DEVICE, device), (FAULTS, "delay=0.25,cut=1")]);
+        let read = faults("edge,iwarp").map(|settings| settings.iwarp.faults);
+        assert_eq!(read, Ok(StreamFaultShares { delay: 0.25, cut: 1.0 }));
+        let Err(Error::Invalid(what)) = faults("edge") else { panic!("it was accepted") };
+        assert!(what.starts_with(FAULTS) && what.contains(DEVICE), "{what}");
     }
 
     #[test]

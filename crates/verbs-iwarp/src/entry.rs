@@ -8,14 +8,16 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use delivery::Instant;
-use iwarp::{Config, Counters, EndCause, Event, Gather, Kind, Part, SetupFault, Status, Stream};
+use iwarp::{
+    Config, Counters, EndCause, Event, Gather, Kind, Part, PeerKind, SetupFault, Status, Stream,
+};
 use link::tcp::{StreamPart, StreamWriter, TcpStream};
-use link::{CapturedConnection, Direction};
+use link::{CapturedConnection, Direction, StreamFaults};
 use mem::MemoryAccess;
 use nix::errno::Errno;
 use rdma_cm::{Caller, Over};
 use runtime::{Descriptors, Readiness};
-use verbs::statistics::{QueuePairReport, StreamReport};
+use verbs::statistics::{QueuePairReport, StreamPeerKind, StreamReport};
 use verbs::{Ending, QueuePair};
 use work::{Completion, CompletionQueue, Owner, Push};
 
@@ -41,15 +43,22 @@ pub(crate) struct Tools {
     pub(crate) journal: Journal,
     /// `None` if nothing is captured.
     capture: Option<StreamCapture>,
+    /// `None` if no faults are injected.
+    faults: Option<StreamFaults>,
     /// Completion queues that were armed and have got a completion.
     pub(crate) fired: Vec<Arc<CompletionQueue>>,
 }
 
 impl Tools {
-    pub(crate) fn new(journal: Journal, capture: Option<StreamCapture>) -> Self {
+    pub(crate) fn new(
+        journal: Journal,
+        capture: Option<StreamCapture>,
+        faults: Option<StreamFaults>,
+    ) -> Self {
         Self {
             journal,
             capture,
+            faults,
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             gather: Gather::new(),
             writer: StreamWriter::new(),
@@ -100,6 +109,8 @@ pub(crate) struct Entry {
     ping_pong: PingPong,
     /// Set while a message of the peer waits for a receive. Nothing is read then.
     receive_wait: Option<ReceiveWait>,
+    /// Until when an injected fault delays the next reading.
+    delayed_until: Option<Instant>,
     /// Whether the socket is watched for bytes.
     watches_bytes: bool,
 }
@@ -230,6 +241,7 @@ impl Entry {
             leaving: None,
             ping_pong,
             receive_wait: None,
+            delayed_until: None,
             watches_bytes: true,
         }
     }
@@ -316,6 +328,11 @@ impl Entry {
             sends_markers: terms.sends_markers,
             receives_markers: terms.receives_markers,
             takes_long_fpdus: terms.long_fpdus,
+            peer_kind: match terms.peer {
+                PeerKind::Ethernot => StreamPeerKind::Ours,
+                PeerKind::Siw => StreamPeerKind::Siw,
+                PeerKind::Unknown => StreamPeerKind::Other,
+            },
         });
         Some(QueuePairReport {
             is_connected: self.is_established,
@@ -336,7 +353,9 @@ impl Entry {
                 let leaves_at = self.leaving.map_or(Instant::NEVER, |leaving| leaving.until());
                 let timeout = stream.next_timeout().unwrap_or(Instant::NEVER);
                 let waits = self.receive_wait.map_or(Instant::NEVER, |wait| wait.due());
-                timeout.min(look_at).min(leaves_at).min(self.ping_pong.due()).min(waits)
+                let delayed = self.delayed_until.unwrap_or(Instant::NEVER);
+                let late = self.ping_pong.due().min(delayed);
+                timeout.min(look_at).min(leaves_at).min(late).min(waits)
             }
             Phase::Pausing { until } | Phase::Connecting { until } => *until,
             Phase::Parting(parting) => parting.due(),
@@ -476,8 +495,7 @@ impl Entry {
         if self.receive_wait.is_some() {
             self.wait_for_receive(now, access, &mut found);
         }
-        let reads = self.receive_wait.is_none() && std::mem::take(&mut self.is_readable);
-        if reads && self.read(access, tools, &mut found) {
+        if self.takes_reading(now, tools) && self.read(access, tools, &mut found) {
             self.heard_at = now;
             self.wait_for_receive(now, access, &mut found);
             let answered = self.ping_pong.on_bytes(now);
@@ -518,6 +536,25 @@ impl Entry {
             self.part(now, tools, &mut found);
         }
         found
+    }
+
+    /// Returns whether to read now: if there may be bytes, no message waits for a receive, and no
+    /// injected fault delays the reading.
+    fn takes_reading(&mut self, now: Instant, tools: &mut Tools) -> bool {
+        if !self.is_readable || self.receive_wait.is_some() {
+            return false;
+        }
+        if let Some(faults) = &mut tools.faults {
+            if self.delayed_until.is_none() {
+                self.delayed_until = faults.delay_ns().map(|ns| now.after_ns(ns));
+            }
+            if self.delayed_until.is_some_and(|until| now < until) {
+                return false;
+            }
+            self.delayed_until = None;
+        }
+        self.is_readable = false;
+        true
     }
 
     /// Looks for a receive if a message of the peer waits for one. Ends the stream if the message has
@@ -617,8 +654,12 @@ impl Entry {
         let mut left = TURN_BYTES;
         while left > 0 && !stream.waits_for_receive() {
             let room = if self.has_read_directly { BEHIND_BYTES } else { BUFFER_BYTES };
-            let buffer = tools.buffer.get_mut(..room).unwrap_or_default();
+            let cut = tools.faults.as_mut().and_then(|faults| faults.cut(room));
+            let buffer = tools.buffer.get_mut(..cut.unwrap_or(room)).unwrap_or_default();
             let read = match &mut tools.capture {
+                None if cut.is_some() => {
+                    read_captured(socket, stream, &mut memory, buffer, &mut |_| ())
+                }
                 None => read_once(socket, stream, &mut memory, buffer),
                 Some(capture) => {
                     let ends = ends_of(socket, self.peer, self.port);
@@ -680,7 +721,7 @@ impl Entry {
     ) {
         let (Phase::Open(stream), Some(socket)) = (&mut self.phase, &self.socket) else { return };
         let mut memory = memory_of(self.owner, self.source.as_deref(), access);
-        let Tools { gather, writer, capture, .. } = tools;
+        let Tools { gather, writer, capture, faults, .. } = tools;
         let mut left = TURN_BYTES;
         while left > 0 {
             stream.poll_transmit(&mut memory, gather);
@@ -696,7 +737,8 @@ impl Entry {
             };
             let parts = || gather.parts().iter().map_while(part_of);
             let total = gather.total();
-            let Ok(written) = writer.write(socket, parts()) else {
+            let cut = faults.as_mut().and_then(|faults| faults.cut(total)).unwrap_or(usize::MAX);
+            let Ok(written) = writer.write_at_most(socket, parts(), cut) else {
                 found.worked = true;
                 if let Some(capture) = capture {
                     capture.reset(&mut self.captured);
@@ -749,7 +791,7 @@ impl Entry {
     pub(crate) fn wants_other_watch(&mut self) -> bool {
         let is_connecting = matches!(self.phase, Phase::Connecting { .. });
         let wants_room = !self.is_writable || is_connecting;
-        let wants_bytes = self.receive_wait.is_none();
+        let wants_bytes = self.receive_wait.is_none() && self.delayed_until.is_none();
         let changes = (wants_room, wants_bytes) != (self.watches_room, self.watches_bytes);
         (self.watches_room, self.watches_bytes) = (wants_room, wants_bytes);
         changes

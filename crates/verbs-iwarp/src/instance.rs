@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use delivery::Instant;
 use engine::{Engine, EngineConfig, Event};
+use link::StreamFaults;
 use mem::{MemoryAccess, TableLimits};
 use runtime::{Hooks, MachineId, Runtime, RuntimeConfig};
 use verbs::{Error, QueuePair, Registry};
@@ -79,7 +80,10 @@ impl Instance {
         let journal = Journal::open(settings)?;
         let capture = settings.capture.open()?;
         let capture = capture.map(|output| StreamCapture::new(&output, &settings.name));
-        let tools = Tools::new(journal, capture);
+        let is_faulty = settings.faults.is_any();
+        let seed = RandomState::new().hash_one(1);
+        let faults = is_faulty.then(|| StreamFaults::new(settings.faults, seed));
+        let tools = Tools::new(journal, capture, faults);
         let config = stream_config(settings);
         let streams = Streams::new(&rung, &dropped, config, tools, statistics);
         let machine = runtime.attach_machine(Box::new(streams)).map_err(failed)?;

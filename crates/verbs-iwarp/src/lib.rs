@@ -31,4 +31,5 @@ mod wire;
 mod work;
 
 pub use device::device;
+pub use iwarp::{FPDU_BYTES_MAX, FPDU_BYTES_MIN};
 pub use settings::Settings;

@@ -22,6 +22,7 @@ pub(crate) fn stream_config(settings: &Settings) -> Config {
     Config {
         crc: settings.crc,
         markers: settings.markers,
+        fpdu_bytes: settings.fpdu_bytes,
         ird: READ_DEPTH.into(),
         ord: READ_DEPTH.into(),
         ird_max: READ_DEPTH.into(),

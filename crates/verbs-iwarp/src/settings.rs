@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use link::StreamFaultShares;
 use verbs::{LogLevel, SharedCapture, Strictness};
 
 /// Settings of an iWARP device.
@@ -16,6 +17,12 @@ pub struct Settings {
     /// Whether to ask peers for markers (RFC 5044 section 4.3) in what they send. Linux siw
     /// refuses a peer that asks, and only tests do.
     pub markers: bool,
+    /// Maximum length of the frames (FPDUs) that the device sends, in bytes, from
+    /// [`iwarp::FPDU_BYTES_MIN`] to [`iwarp::FPDU_BYTES_MAX`]. `None` sends long ones to peers that
+    /// are known to take them, and others of one TCP segment.
+    pub fpdu_bytes: Option<u16>,
+    /// Faults to inject into the streams of all connections, for tests.
+    pub faults: StreamFaultShares,
     /// Level of the log on standard error.
     pub log: LogLevel,
     /// File to which the device appends events of all levels; `None` for no such file.
@@ -32,6 +39,8 @@ impl Settings {
             strictness: Strictness::Lenient,
             crc: false,
             markers: false,
+            fpdu_bytes: None,
+            faults: StreamFaultShares::default(),
             log: LogLevel::default(),
             trace: None,
             capture: SharedCapture::default(),

@@ -102,6 +102,22 @@ pub struct StreamReport {
     /// Whether the peer takes FPDUs that are longer than a TCP segment. Adapters do not, and Linux
     /// siw says so only as a responder, or with its option `try_gso`.
     pub takes_long_fpdus: bool,
+    /// The software of the peer.
+    #[serde(default)]
+    pub peer_kind: StreamPeerKind,
+}
+
+/// The software of the peer of a TCP connection, as far as the set-up of the connection shows it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamPeerKind {
+    /// A device of this project.
+    Ours,
+    /// Linux siw.
+    Siw,
+    /// Anything else, for example an adapter.
+    #[default]
+    Other,
 }
 
 /// The peer of a queue pair.

@@ -19,6 +19,7 @@ const SPEEDS: [u64; 5] = [1, 2, 4, 8, 16];
 const ROUND_TRIPS: usize = 2_000;
 
 /// What a run consists of, besides the speeds of its hosts.
+#[expect(clippy::struct_field_names, reason = "each name ends with its unit")]
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_field_names, reason = "the unit of each")]
 struct Scenario {
