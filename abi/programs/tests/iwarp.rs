@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use programs::{
-    Ends, Finished, Meeting, Network, Program, Running, Side, are_installed, expect_both, over_us,
+    Ends, Finished, Meeting, Network, Program, Running, Side, are_installed, build_client,
+    expect_both, over_us,
 };
 
 /// Loopback, and two hosts if this process may create namespaces.
@@ -169,8 +170,8 @@ const FRAMING: [&[(&str, &str)]; 3] = [
     &[("ETHERNOT_IWARP_MARKERS", "1"), ("ETHERNOT_IWARP_CRC", "1")],
 ];
 
-#[test]
-fn programs_pass_with_markers_and_with_crcs() {
+/// Runs programs that write, send and read, from this port on, with each of these environments.
+fn programs_pass_with(first_port: u16, networks: &[Network], environments: &[&[(&str, &str)]]) {
     let all_sizes = ("-F -R -p PORT -a -n 10", "-F -R -p PORT -a -n 10 ADDRESS");
     let both_ways = ("-F -R -p PORT -n 300 -b", "-F -R -p PORT -n 300 -b ADDRESS");
     let list = [
@@ -179,16 +180,29 @@ fn programs_pass_with_markers_and_with_crcs() {
         ("ib_send_bw", both_ways),
         ("ib_read_bw", all_sizes),
     ];
-    let list = list.into_iter().zip(26_110..).filter(|((name, _), _)| are_installed(&[name]));
+    let list = list.into_iter().zip(first_port..).filter(|((name, _), _)| are_installed(&[name]));
     for ((program, (server, client)), port) in list {
         let meeting = Meeting { programs: [program; 2], server, client, ends: Ends::ByItself };
-        for network in networks() {
-            for variables in FRAMING {
+        for network in networks {
+            for variables in environments {
                 println!("{variables:?}");
-                meeting.run_over_iwarp_with(&network, port, variables);
+                meeting.run_over_iwarp_with(network, port, variables);
             }
         }
     }
+}
+
+#[test]
+fn programs_pass_with_markers_and_with_crcs() {
+    let networks: Vec<_> = networks().collect();
+    programs_pass_with(26_110, &networks, &FRAMING);
+}
+
+#[test]
+fn programs_pass_with_faults_in_their_streams_and_with_other_lengths_of_frames() {
+    let faults: &[_] = &[("ETHERNOT_FAULTS", "delay=0.02,cut=0.3"), ("ETHERNOT_IWARP_CRC", "1")];
+    let short: &[_] = &[("ETHERNOT_IWARP_FPDU", "200")];
+    programs_pass_with(26_115, &[Network::Loopback], &[faults, short]);
 }
 
 #[test]
@@ -605,11 +619,42 @@ fn atomics_are_refused() {
 }
 
 #[test]
+fn refused_posts_and_connections_are_logged_with_the_reason() {
+    let reason = |operation: &str| {
+        format!(
+            "ethernot: ibv_post_send: invalid argument: {operation}: not possible on Reliable queue pairs \
+             of iwarp0, a device with the transport iWARP"
+        )
+    };
+    let operations = [
+        "RDMA write with an immediate",
+        "send with an immediate",
+        "atomic compare and swap",
+        "atomic fetch and add",
+    ];
+    if let Some(client) = build_client("refused_posts") {
+        let client = over_iwarp(&client.display().to_string(), "");
+        let ended = client.variable("ETHERNOT_LOG", "debug").run(&Network::Loopback, Side::Server);
+        assert!(ended.expect_success().contains("done"), "{ended}");
+        for line in operations.map(reason) {
+            assert_eq!(ended.output.matches(&line).count(), 1, "{line}: {ended}");
+        }
+    }
+    if are_installed(&["ibv_rc_pingpong"]) {
+        let side = over_iwarp("ibv_rc_pingpong", "-p 26340 -g 0").variable("ETHERNOT_LOG", "debug");
+        let [server, client] = side.run_pair(&side, &Network::Loopback, 26_340);
+        let reason = "ibv_modify_qp cannot connect queue pairs of iwarp0";
+        assert!([&server, &client].iter().any(|ended| ended.output.contains(reason)), "{server}");
+    }
+}
+
+#[test]
 fn shared_receive_queues() {
     // `ibv_srq_pingpong` connects by `ibv_modify_qp`, and its client reads for ever when its server
     // has ended.
-    // With several queue pairs, ib_send_bw sends more messages than its shared queue has receives,
-    // which ends a connection of iWARP.
-    perftest(26_341, "ib_send_bw", &["-n 500 --use-srq"]);
+    // With several queue pairs, ib_send_bw sends more messages than its shared queue has receives.
+    // The messages wait for receives.
+    let kinds = ["-n 500 --use-srq", "-n 500 --use-srq -q 4", "-n 300 --use-srq -q 16 -b"];
+    perftest(26_341, "ib_send_bw", &kinds);
     perftest(26_342, "ib_send_lat", &["-n 500 --use-srq", "-n 300 -e --use-srq"]);
 }
