@@ -16,7 +16,7 @@ use crate::error::Error;
 /// descriptor, duplicate it and set `O_NONBLOCK` on it.
 ///
 /// While a thread holds the lock of the queue, the descriptor's count equals the number of queued
-/// events that are not [kept](Pending::kept) for waiting threads. So if there are other events, a
+/// events that are not kept for waiting threads. So if there are other events, a
 /// read of the descriptor under the lock does not block.
 ///
 /// A thread that waits in [`EventQueue::get`] takes its event without the descriptor. Such an event
