@@ -293,9 +293,9 @@ mod tests {
         let region = RemoteRegion { key: RemoteKey(0), address: 0, len: 0 };
         Greeting {
             rank: rank as u32,
-            settings: Settings { size: 2, pages: 1, threads: 1 },
+            settings: Settings { size: 2, pages: 1, threads: 1, races: false },
             process: 7,
-            memory: PeerMemory { frames: region, control: region },
+            memory: PeerMemory { frames: region, control: region, masters: None },
             host: "here".into(),
         }
     }

@@ -21,7 +21,6 @@ const ROUND_TRIPS: usize = 2_000;
 /// What a run consists of, besides the speeds of its hosts.
 #[expect(clippy::struct_field_names, reason = "each name ends with its unit")]
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_field_names, reason = "the unit of each")]
 struct Scenario {
     /// How long a program works on something else after it has taken the completion, at each end.
     work_ns: [u64; 2],
