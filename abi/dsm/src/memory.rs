@@ -33,10 +33,6 @@ pub unsafe extern "C" fn ethernot_dsm_alloc(
 ) -> Result {
     call(|| {
         has_place(memory)?;
-        if alignment > ALIGNMENT_MAX {
-            let text = format!("an alignment of {alignment} bytes; choose at most 1 GiB");
-            return Err(Failure::new(Result::Invalid, text));
-        }
         let has_own_pages = flags & ETHERNOT_DSM_OWN_PAGES != 0;
         let home = match flags & !ETHERNOT_DSM_OWN_PAGES {
             0 => Home::FirstWrite,
@@ -126,6 +122,3 @@ fn addresses(start: *const c_void, bytes: usize) -> std::ops::Range<usize> {
 }
 
 const PAGE_BYTES: usize = 4096;
-
-/// Largest alignment. The region begins at a multiple of it.
-const ALIGNMENT_MAX: usize = 1 << 30;

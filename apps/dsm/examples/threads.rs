@@ -73,8 +73,11 @@ fn homes(dsm: &Dsm) -> Outcome {
     }
     let aligned = dsm.alloc_with::<u8>(3, Allocation::new().align(1 << 16))?;
     assert!(aligned.as_ptr().addr().is_multiple_of(1 << 16));
-    let error = dsm.alloc_with::<u8>(3, Allocation::new().align(3)).unwrap_err().to_string();
-    assert!(error.contains("power of two"), "{error}");
+    for align in [3, 1 << 46] {
+        let allocation = Allocation::new().align(align);
+        let error = dsm.alloc_with::<u8>(3, allocation).unwrap_err().to_string();
+        assert!(error.contains("power of two up to 1 GiB"), "{error}");
+    }
     let error = at(Home::Rank(size)).unwrap_err().to_string();
     assert!(error.contains(&format!("rank below {size}")), "{error}");
     Ok(())

@@ -38,12 +38,15 @@ pub struct Allocation {
 }
 
 impl Allocation {
+    /// Largest alignment in bytes: 1 GiB. The region begins at a multiple of it.
+    pub const ALIGN_MAX: usize = 1 << 30;
+
     /// Returns the defaults: those of [`Dsm::alloc`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the alignment in bytes: a power of two.
+    /// Sets the alignment in bytes: a power of two up to [`Self::ALIGN_MAX`].
     pub const fn align(mut self, bytes: usize) -> Self {
         self.align = bytes;
         self
@@ -123,8 +126,9 @@ impl Dsm {
     ) -> Result<DsmSlice<'_, T>, Error> {
         let core = self.core();
         let Allocation { align, home } = allocation;
-        if align > 1 && !align.is_power_of_two() {
-            let problem = format!("an alignment of {align} bytes; choose a power of two");
+        if align > 1 && (!align.is_power_of_two() || align > Allocation::ALIGN_MAX) {
+            let problem =
+                format!("an alignment of {align} bytes; choose a power of two up to 1 GiB");
             return Err(Error::Allocation(problem));
         }
         if let Home::Rank(rank) = home
