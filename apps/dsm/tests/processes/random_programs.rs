@@ -54,13 +54,15 @@ fn many_programs_see_one_memory_with_each_method() {
 
 #[test]
 fn programs_see_one_memory_over_two_links_that_lose_frames_and_are_cut() {
-    over_links(0..3);
+    // Connections begin on the first link. On a busy host, they may find the second link only after
+    // the cut.
+    over_links(0..3, |_| 2);
 }
 
 #[test]
 #[ignore = "slow: run by `./x acceptance dsm`"]
 fn many_programs_see_one_memory_over_two_links_that_lose_frames_and_are_cut() {
-    over_links(many());
+    over_links(many(), |seed| 1 + (seed % 2) as u32);
 }
 
 /// Returns the seeds of a slow test. The variable `SEEDS` has other ones, such as `17..18`.
@@ -130,14 +132,14 @@ fn cut(hosts: &TwoHosts, link: u32, is_cut: bool) {
 }
 
 /// Runs the programs of seeds on two hosts with two links between them, through switches that lose
-/// one frame in a hundred. When the ranks have met, one of the links is cut.
-fn over_links(seeds: Range<u64>) {
+/// one frame in a hundred. When the ranks have met, the link that `cut_of` returns is cut.
+fn over_links(seeds: Range<u64>, cut_of: impl Fn(u64) -> u32) {
     let link = LinkShape { loss_percent: 1.0, ..LinkShape::of_rate(1_000_000_000) };
     let Some(hosts) = TwoHosts::new(|| NamespacePair::create_switched(&[link, link], 1500)) else {
         return;
     };
     for seed in seeds {
-        let link = 1 + (seed % 2) as u32;
+        let link = cut_of(seed);
         let methods = &METHODS[(seed % 3) as usize..][..1];
         run_all(&hosts, methods, seed..seed + 1, || cut(&hosts, link, true));
         cut(&hosts, link, false);
