@@ -64,8 +64,9 @@ fn make(mistake: &str) -> Result<(), Error> {
         }
         "too-large" => drop(dsm.alloc::<u64>(1 << 40)?),
         "second-thread" => {
-            let other = thread::scope(|scope| scope.spawn(|| dsm.lock(64)).join());
+            // This thread uses the memory until it ends.
             dsm.lock(72)?;
+            let other = thread::scope(|scope| scope.spawn(|| dsm.lock(64)).join());
             other.expect("it does not panic")?;
         }
         _ => {}

@@ -115,8 +115,9 @@ fn options_that_differ_are_refused_with_both_numbers() {
 
 #[test]
 fn locks_are_unlocked_by_their_holder_once() {
-    assert_says(&run("unlocked-twice", 1)[0], &["does not hold the lock at 0x40"]);
-    assert_says(&run("unlocked-by-another", 2)[1], &["does not hold the lock at 0x40"]);
+    let none = "rank 1: no thread of this rank holds the lock at 0x40";
+    assert_says(&run("unlocked-twice", 1)[0], &[&none.replace("rank 1", "rank 0")]);
+    assert_says(&run("unlocked-by-another", 2)[1], &[none]);
     assert_says(&run("locked-twice", 1)[0], &["holds the lock at 0x40 already"]);
 }
 
