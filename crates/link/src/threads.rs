@@ -75,7 +75,8 @@ const OF_ITS_OWN: [libc::c_int; 6] =
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::ffi::CStr;
+    use std::os::unix::thread::JoinHandleExt as _;
     use std::sync::mpsc;
 
     use super::*;
@@ -89,13 +90,18 @@ mod tests {
                 let _ended = ends.recv();
             })
             .expect("a thread");
-            // A thread sets its name after its first allocation and before its work.
-            let tasks = fs::read_dir("/proc/self/task").expect("this process");
-            let names = tasks.flatten().map(|task| fs::read_to_string(task.path().join("comm")));
-            let has_name = names.flatten().any(|known| known.trim() == name);
+            // A thread sets its name after its first allocation and before its work. The list of
+            // all threads is no help: it may lack a thread while others end.
+            let mut known = [0_u8; 16];
+            // SAFETY: the thread has not been joined, and the name has at most 16 bytes.
+            let found = unsafe {
+                let (handle, place) = (thread.as_pthread_t(), known.as_mut_ptr().cast());
+                libc::pthread_getname_np(handle, place, known.len())
+            };
             drop(end);
             thread.join().expect("it does not panic");
-            assert!(has_name, "{name}");
+            let known = CStr::from_bytes_until_nul(&known).expect("it ends");
+            assert_eq!((found, known.to_str()), (0, Ok(name.as_str())));
         }
     }
 }
