@@ -2,23 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{self, IsTerminal, Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table, TableStyle};
 use dsm::statistics::{FORMAT, PageReport, RankReport, SOCKET, WaitReport};
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::unistd::geteuid;
 use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::output::print;
+use crate::reports::{self, Unreported};
 
 /// Report what the ranks of running programs do with their shared memory (docs/dsm.md).
 ///
@@ -53,10 +47,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let home = if is_live { CLEAR } else { "" };
             format!("{home}{}", found.to_text(before.as_ref(), arguments.rows))
         };
-        match print(&text).and_then(|()| Ok(io::stdout().flush()?)) {
-            // The reader has closed the pipe, so the command ends.
-            Err(error) if is_broken_pipe(&*error) => return Ok(()),
-            outcome => outcome?,
+        if !reports::print_now(&text)? {
+            return Ok(());
         }
         if arguments.once {
             return Ok(());
@@ -66,44 +58,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
-
 /// The reports of all ranks on this host.
 #[derive(Debug, Default)]
 struct Found {
     /// By program and rank.
     ranks: Vec<RankReport>,
-    /// Processes that did not answer.
-    silent: Vec<String>,
-    /// Number of processes of other users.
-    refused: usize,
+    unreported: Unreported,
 }
 
 impl Found {
     fn ask() -> Result<Self, Failure> {
-        let sockets = fs::read_to_string("/proc/self/net/unix")
-            .map_err(|error| format!("read /proc/self/net/unix: {error}"))?;
         let mut found = Self::default();
-        for name in names(&sockets) {
-            match ask(&name) {
-                Ok(text) if text.is_empty() => found.refused += 1,
-                Ok(text) => match parse(&text) {
-                    Some(report) => found.ranks.push(report),
-                    None => found.silent.push(format!("{} speaks another version", process(&name))),
-                },
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    found.silent.push(format!(
-                        "{} does not answer; check whether the program is stopped",
-                        process(&name)
-                    ));
-                }
-                // The process has ended since its socket was listed.
-                Err(_) => {}
-            }
-        }
+        let ranks = &mut found.ranks;
+        found.unreported = reports::ask_all(&[SOCKET], |_, report| {
+            let report = rank_of(report);
+            report.map(|report| ranks.push(report)).is_some()
+        })?;
         found.ranks.sort_by(|a, b| (&a.meet, a.rank, a.pid).cmp(&(&b.meet, b.rank, b.pid)));
         Ok(found)
     }
@@ -112,8 +82,8 @@ impl Found {
         json!({
             "format": FORMAT,
             "ranks": self.ranks,
-            "silent": self.silent,
-            "of_other_users": self.refused,
+            "silent": self.unreported.silent,
+            "of_other_users": self.unreported.refused,
         })
     }
 
@@ -128,67 +98,25 @@ impl Found {
                 "no program shares memory; start one with: ethernot dsm run -n 4 -- PROGRAM\n",
             );
         }
-        for silent in &self.silent {
+        for silent in &self.unreported.silent {
             // Writing to a string cannot fail. So below.
             let _ = writeln!(text, "{silent}");
         }
-        if self.refused > 0 {
-            let _ = writeln!(text, "{} of other users, which only root can see", self.refused);
+        if self.unreported.refused > 0 {
+            let _ = writeln!(
+                text,
+                "{} of other users, which only root can see",
+                self.unreported.refused
+            );
         }
         text
     }
 }
 
-/// Returns the names of the sockets at which ranks listen, each once.
-fn names(sockets: &str) -> Vec<String> {
-    let names =
-        sockets.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@'));
-    let mut names: Vec<_> =
-        names.filter(|name| name.starts_with(SOCKET)).map(str::to_owned).collect();
-    names.sort_unstable();
-    // Sockets of accepted connections have the name of the listener, too.
-    names.dedup();
-    names
-}
-
-fn process(name: &str) -> String {
-    let number = name.rsplit('-').next().unwrap_or(name);
-    format!("process {}", plain(number))
-}
-
-/// Replaces control characters, because any process may listen under such a name, and its texts must
-/// not move the cursor or colour the terminal.
-fn plain(text: &str) -> String {
-    text.replace(char::is_control, "?")
-}
-
-/// Returns the report of the process that listens under this name. Returns an empty one if the
-/// process belongs to another user, which could send a false report, or refuses this user.
-fn ask(name: &str) -> io::Result<Vec<u8>> {
-    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    let (owner, own) = (getsockopt(&stream, PeerCredentials)?.uid(), geteuid().as_raw());
-    if owner != own && owner != 0 && own != 0 {
-        return Ok(Vec::new());
-    }
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut text = Vec::new();
-    match (&stream).take(REPORT_BYTES_MAX).read_to_end(&mut text) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Vec::new()),
-        read => read.map(|_| text),
-    }
-}
-
-fn parse(text: &[u8]) -> Option<RankReport> {
-    let report = serde_json::from_slice::<RankReport>(text).ok();
-    let mut report = report.filter(|report| report.format == FORMAT)?;
-    for text in [&mut report.meet, &mut report.program, &mut report.method] {
-        *text = plain(text);
-    }
-    for page in &mut report.pages {
-        page.allocations.iter_mut().for_each(|place| *place = plain(place));
-    }
-    report.waits.iter_mut().for_each(|wait| wait.kind = plain(&wait.kind));
-    Some(report)
+/// Returns the report of a rank, or `None` if it has another format.
+fn rank_of(report: Value) -> Option<RankReport> {
+    let report = serde_json::from_value::<RankReport>(report).ok();
+    report.filter(|report| report.format == FORMAT)
 }
 
 /// Adds the tables of one program.
@@ -331,12 +259,6 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Time between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a process may take to answer.
-const PATIENCE: Duration = Duration::from_millis(500);
-
-/// Bytes of a report, at most.
-const REPORT_BYTES_MAX: u64 = 1 << 20;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,7 +273,7 @@ mod tests {
             ],
             "waits": [{ "kind": "lock", "address": 64, "count": 2, "microseconds": 5000 }],
         });
-        parse(value.to_string().as_bytes()).unwrap()
+        rank_of(value).unwrap()
     }
 
     #[test]
@@ -380,17 +302,10 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_and_other_formats_are_not_shown() {
+    fn reports_of_other_formats_are_not_shown() {
         let mut value = serde_json::to_value(report(0, 1, 1)).unwrap();
-        value["program"] = "\u{1b}[31m".into();
-        assert_eq!(parse(value.to_string().as_bytes()).unwrap().program, "?[31m");
+        assert!(rank_of(value.clone()).is_some());
         value["format"] = "other".into();
-        assert!(parse(value.to_string().as_bytes()).is_none());
-    }
-
-    #[test]
-    fn names_are_those_of_ranks() {
-        let sockets = "0: 2 @ethernot-dsm-12\n0: 3 @ethernot-dsm-12\n0: 2 @other-1\n0: 2 /run/x\n";
-        assert_eq!(names(sockets), ["ethernot-dsm-12"]);
+        assert!(rank_of(value).is_none());
     }
 }

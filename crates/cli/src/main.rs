@@ -30,6 +30,7 @@ mod progress;
 mod quantities;
 mod reality_command;
 mod report_command;
+mod reports;
 mod run_command;
 mod saturate_command;
 mod scenario_command;

@@ -3,18 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{self, IsTerminal, Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle, Width};
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::unistd::geteuid;
 use serde_json::{Value, json};
 use sockets::Reason;
 use sockets::counters::Report;
@@ -24,7 +18,8 @@ use verbs_edge::statistics::{
 };
 
 use crate::Failure;
-use crate::output::{print, terminal_columns};
+use crate::output::terminal_columns;
+use crate::reports::{self, Unreported};
 
 /// Report the activity of running programs over the edge: RDMA devices, and TCP connections that
 /// moved.
@@ -61,10 +56,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
             (false, false) => found.to_text(None, terminal_columns(WIDTH)),
         };
-        match print(&text).and_then(|()| Ok(io::stdout().flush()?)) {
-            // The reader has closed the pipe, so the command ends.
-            Err(error) if is_broken_pipe(&*error) => return Ok(()),
-            outcome => outcome?,
+        if !reports::print_now(&text)? {
+            return Ok(());
         }
         if !arguments.watch {
             return Ok(());
@@ -74,58 +67,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
-
 /// The reports of all processes.
 #[derive(Debug, Default)]
 struct Found {
     devices: Vec<DeviceReport>,
     /// Reports of programs whose TCP connections may move.
     sockets: Vec<Report>,
-    /// Processes that did not answer, for example because they are stopped.
-    silent: Vec<String>,
-    /// Number of processes whose reports this user may not read or must not trust.
-    refused: usize,
+    unreported: Unreported,
 }
 
 impl Found {
     /// Queries all processes.
     fn ask() -> Result<Self, Failure> {
-        let sockets = fs::read_to_string("/proc/self/net/unix")
-            .map_err(|error| format!("read /proc/self/net/unix: {error}"))?;
         let mut found = Self::default();
-        // Ignores a process that has ended since its socket was listed.
-        for name in names(&sockets) {
-            match ask(&name) {
-                Ok(text) if text.is_empty() => found.refused += 1,
-                Ok(text) => {
-                    if !found.add(&name, &text) {
-                        found.silent.push(format!("{} speaks another version", process(&name)));
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    found.silent.push(format!(
-                        "{} does not answer; check whether the program is stopped",
-                        process(&name)
-                    ));
-                }
-                Err(_) => {}
-            }
-        }
+        found.unreported =
+            reports::ask_all(&[SOCKET, SOCKETS_SOCKET], |name, report| found.add(name, report))?;
         found.devices.sort_by(|a, b| (a.process, &a.device).cmp(&(b.process, &b.device)));
         found.sockets.sort_by_key(|report| report.pid);
         Ok(found)
     }
 
-    /// Adds the report `text` of the process with this name. Returns false if this version cannot
-    /// parse the report. Replaces control characters, because any process may listen under such a
-    /// name, and the texts of its report must not move the cursor or colour the terminal.
-    fn add(&mut self, name: &str, text: &[u8]) -> bool {
-        let Ok(mut value) = serde_json::from_slice(text) else { return false };
-        without_controls(&mut value);
+    /// Adds the report of the process with this name. Returns false if this version cannot parse the
+    /// report.
+    fn add(&mut self, name: &str, value: Value) -> bool {
         if name.starts_with(SOCKETS_SOCKET) {
             let report = serde_json::from_value::<Report>(value).ok();
             let report = report.filter(|report| report.format == sockets::counters::FORMAT);
@@ -142,8 +106,8 @@ impl Found {
             "format": FORMAT,
             "devices": self.devices,
             "sockets": self.sockets,
-            "silent": self.silent,
-            "of_other_users": self.refused,
+            "silent": self.unreported.silent,
+            "of_other_users": self.unreported.refused,
         })
     }
 
@@ -169,12 +133,16 @@ impl Found {
                  -- PROGRAM, or ethernot run --sockets -- PROGRAM\n",
             );
         }
-        for silent in &self.silent {
+        for silent in &self.unreported.silent {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{silent}");
         }
-        if self.refused > 0 {
-            let _ = writeln!(text, "{} of other users, which only root can see", self.refused);
+        if self.unreported.refused > 0 {
+            let _ = writeln!(
+                text,
+                "{} of other users, which only root can see",
+                self.unreported.refused
+            );
         }
         text
     }
@@ -182,70 +150,6 @@ impl Found {
 
 /// The earlier report of a device, if there was one.
 struct Before<'a>(Option<&'a DeviceReport>);
-
-/// Returns the names of the sockets on which devices listen, each once.
-fn names(sockets: &str) -> Vec<String> {
-    let mut names: Vec<String> = sockets
-        .lines()
-        .filter_map(|line| line.split_whitespace().last()?.strip_prefix('@'))
-        .filter(|name| name.starts_with(SOCKET) || name.starts_with(SOCKETS_SOCKET))
-        .map(str::to_owned)
-        .collect();
-    names.sort_unstable();
-    // Sockets of accepted connections have the name of the listener, too.
-    names.dedup();
-    names
-}
-
-/// Returns the process id in a socket name as text.
-fn process(name: &str) -> String {
-    let number = name.rsplit('-').next().unwrap_or(name);
-    format!("process {}", number.replace(char::is_control, "?"))
-}
-
-/// Returns the report of the process that listens under this name. Returns an empty report if this
-/// user may not read the report. Also returns an empty report if the process belongs to an
-/// untrusted user, because that user could send false reports.
-fn ask(name: &str) -> io::Result<Vec<u8>> {
-    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    let owner = getsockopt(&stream, PeerCredentials)?.uid();
-    if !is_believed(owner, geteuid().as_raw()) {
-        return Ok(Vec::new());
-    }
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut text = Vec::new();
-    let read = (&stream).take(REPORT_BYTES_MAX).read_to_end(&mut text);
-    match read {
-        // The process closed the connection before it read the query.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Vec::new()),
-        read => read.map(|_| text),
-    }
-}
-
-/// Returns whether the user `asks` trusts the reports of processes of the user `owner`. A user
-/// trusts its own processes and those of root. Root trusts the processes of all users.
-fn is_believed(owner: u32, asks: u32) -> bool {
-    owner == asks || owner == 0 || asks == 0
-}
-
-/// Replaces each control character by a question mark, in all texts and field names.
-fn without_controls(value: &mut Value) {
-    let plain = |text: &str| text.replace(char::is_control, "?");
-    match value {
-        Value::String(text) => *text = plain(text),
-        Value::Array(values) => values.iter_mut().for_each(without_controls),
-        Value::Object(fields) => {
-            *fields = std::mem::take(fields)
-                .into_iter()
-                .map(|(name, mut value)| {
-                    without_controls(&mut value);
-                    (plain(&name), value)
-                })
-                .collect();
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
 
 /// Adds a line for the device, and one for each of its queue pairs.
 fn show(text: &mut String, device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) {
@@ -469,16 +373,8 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time limit for an answer. A process that polls answers within microseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// Width if there is no terminal.
 const WIDTH: u16 = 120;
-
-/// Highest number of bytes in a report. A queue pair takes about 400 bytes, and there are at most
-/// 4096. A completion queue takes about 60 bytes, and there are at most 65536. The rest is a
-/// reserve.
-const REPORT_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -502,20 +398,6 @@ mod tests {
     }
 
     #[test]
-    fn sockets_of_devices_are_found_among_others() {
-        let sockets = "Num RefCount Protocol Flags Type St Inode Path\n\
-            0: 2 0 10000 1 01 5 @ethernot-stat-12\n\
-            1: 3 0 0 1 03 6 @ethernot-stat-12\n\
-            2: 2 0 10000 1 01 7 /run/ethernot-stat-13\n\
-            3: 2 0 10000 1 01 8\n\
-            4: 2 0 10000 1 01 9 @ethernot-stat-2-14\n\
-            5: 2 0 10000 1 01 9 @ethernot-sockets-15\n";
-        let expected = ["ethernot-sockets-15", "ethernot-stat-12", "ethernot-stat-2-14"];
-        assert_eq!(names(sockets), expected);
-        assert_eq!(process("ethernot-stat-2-14"), "process 14");
-    }
-
-    #[test]
     fn control_characters_in_reports_do_not_reach_the_terminal() {
         let report = Report {
             format: sockets::counters::FORMAT.into(),
@@ -532,17 +414,14 @@ mod tests {
             ..DeviceReport::default()
         };
         let mut found = Found::default();
-        assert!(found.add("ethernot-sockets-7", &serde_json::to_vec(&report).unwrap()));
-        assert!(found.add("ethernot-stat-7", &serde_json::to_vec(&device).unwrap()));
-        let shown = found.to_text(None, 100) + &process("ethernot-stat-\x1b[2J");
+        let mut add = |name, report: serde_json::Result<Vec<u8>>| {
+            found.add(name, reports::parse(&report.unwrap()).unwrap())
+        };
+        assert!(add("ethernot-sockets-7", serde_json::to_vec(&report)));
+        assert!(add("ethernot-stat-7", serde_json::to_vec(&device)));
+        let shown = found.to_text(None, 100) + &reports::process("ethernot-stat-\x1b[2J");
         assert!(shown.contains("?[2Jnginx??31m") && shown.contains("a?b"), "{shown}");
         assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
-    }
-
-    #[test]
-    fn only_reports_of_root_and_the_same_user_are_trusted() {
-        assert!(is_believed(1000, 1000) && is_believed(0, 1000) && is_believed(1000, 0));
-        assert!(!is_believed(1001, 1000));
     }
 
     #[test]
@@ -624,7 +503,9 @@ mod tests {
         };
         let earlier = Report { edge_bytes_sent: 3_000_000, ..report.clone() };
         let text = serde_json::to_vec(&report).unwrap();
-        assert!(found.add("ethernot-sockets-7", &text) && !found.add("ethernot-stat-7", &text));
+        let value = || reports::parse(&text).unwrap();
+        let mut add = |name| found.add(name, value());
+        assert!(add("ethernot-sockets-7") && !add("ethernot-stat-7"));
         let totals = found.to_text(None, 100);
         for part in ["nginx (7)", "3 moved", "1 of them open", "5 MB sent", "3 stayed on TCP"] {
             assert!(totals.contains(part), "{part}: {totals}");

@@ -278,8 +278,8 @@ fn edge_name(word: &str) -> Result<String, Error> {
     Err(wrong(DEVICE, what))
 }
 
-/// Returns whether a text differs from another one by at most one letter that is missing, added,
-/// wrong, or exchanged with the next one.
+/// Returns whether at most one character of a text is wrong, missing, added, or exchanged with the
+/// next one.
 fn is_one_slip_away(text: &[u8], meant: &[u8]) -> bool {
     let same = text.iter().zip(meant).take_while(|(one, other)| one == other).count();
     let (text, meant) = (text.split_at(same).1, meant.split_at(same).1);
