@@ -141,27 +141,38 @@ impl Meeting<'_> {
         lowest: usize,
     ) -> Result<(usize, SocketAddr, Met), Error> {
         loop {
-            if let Some(accepted) = self.try_accept(met, lowest)? {
+            let request = self.request(met, lowest)?;
+            if let Some(accepted) = self.answer(request, met, lowest)? {
                 return Ok(accepted);
             }
         }
     }
 
-    /// Accepts a rank. Returns `None` if its connection has ended before it was established.
-    fn try_accept(
+    /// Waits until a rank asks to be met.
+    fn request(
         &self,
         met: &BTreeMap<usize, Met>,
         lowest: usize,
-    ) -> Result<Option<(usize, SocketAddr, Met)>, Error> {
-        let request = match self.listener.accept(Some(self.left())) {
-            Ok(request) => request,
+    ) -> Result<ConnectionRequest, Error> {
+        match self.listener.accept(Some(self.left())) {
+            Ok(request) => Ok(request),
             Err(WaitError::TimedOut { .. }) => {
                 let is_missing = |rank: &usize| !met.contains_key(rank);
                 let ranks = (lowest..self.seat.size).filter(is_missing).collect();
-                return Err(self.missing(ranks, None));
+                Err(self.missing(ranks, None))
             }
-            Err(error) => return Err(Error::network("wait for ranks")(error)),
-        };
+            Err(error) => Err(Error::network("wait for ranks")(error)),
+        }
+    }
+
+    /// Answers the request of a rank. Returns `None` if the connection has ended before it was
+    /// established.
+    fn answer(
+        &self,
+        request: ConnectionRequest,
+        met: &BTreeMap<usize, Met>,
+        lowest: usize,
+    ) -> Result<Option<(usize, SocketAddr, Met)>, Error> {
         let greeting = match Greeting::from_bytes(request.private_data()) {
             Ok(greeting) => greeting,
             Err(error) => return Err(refuse(request, &error.to_string())),
@@ -322,9 +333,15 @@ mod tests {
         };
         let options = ConnectOptions::new().service(SERVICE).private_data(greeting(1).to_bytes());
         let _silent = silent.start_connect(place.as_str(), options).unwrap();
-        // Sends the request, and nothing after it.
-        assert!(silent.poll(&queue()).unwrap().is_none());
-        assert!(meeting.try_accept(&BTreeMap::new(), 1).unwrap().is_none());
+        // This sends the request, after which the endpoint sends nothing.
+        let request = loop {
+            assert!(silent.poll(&queue()).unwrap().is_none());
+            match meeting.listener.accept(Some(Duration::from_millis(1))) {
+                Err(WaitError::TimedOut { .. }) => {}
+                request => break request.unwrap(),
+            }
+        };
+        assert!(meeting.answer(request, &BTreeMap::new(), 1).unwrap().is_none());
         thread::scope(|scope| {
             let host = scope.spawn(|| meeting.host());
             let second = open(&seat(1)).unwrap();
