@@ -1,6 +1,8 @@
 //! `ethernot bench verbs`: each test measures the device and the transports to compare with,
 //! reports which of these are missing, and leaves no processes behind.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use bench::verbs::curves::{Curve, Method};
@@ -31,24 +33,27 @@ fn report(words: &str) -> Option<Report> {
 }
 
 #[test]
-fn bench_verbs_measures_the_device_and_tcp_and_names_missing_programs() {
-    let words = "--quick --tests bandwidth,latency --device edge0,mlx5_0 --runs 2 --seconds 0.01 \
+fn bench_verbs_measures_both_devices_and_tcp_and_names_a_missing_device() {
+    let words = "--quick --tests bandwidth,latency --device edge0,iwarp0,mlx5_0 --runs 2 --seconds 0.01 \
                  --operations write,send,read --sizes 1,64K --windows 3";
     let Some(report) = report(words) else { return };
     assert_eq!(report.format, FORMAT);
-    assert!(report.devices[0].transport.is_some() && report.devices[0].cannot_run.is_none());
-    assert!(report.devices[1].cannot_run.as_ref().is_some_and(|why| why.contains("mlx5_0")));
+    let transports = report.devices.iter().map(|row| row.transport.as_deref());
+    assert_eq!(transports.collect::<Vec<_>>(), [Some("InfiniBand"), Some("iWARP"), None]);
+    assert!(report.devices[2].cannot_run.as_ref().is_some_and(|why| why.contains("mlx5_0")));
     // One-way bandwidth, two-way bandwidth, and latency. Two-way bandwidth has one size less,
     // because it has no messages of one byte.
     assert_eq!(report.points.len(), 6 + 5 + 6);
     for point in &report.points {
-        assert!(point.contenders.len() >= 2);
+        assert!(point.contenders.len() >= 3);
         for one in &point.contenders {
             assert_eq!(one.cannot_run, None, "{}, {}", point.name, one.name);
             assert!(one.samples.len() == 2 && one.paper_mean > Some(0.0), "{one:?}");
         }
-        assert_eq!(point.contenders[0].device, "edge0");
-        assert!(point.contenders[0].ratios.iter().any(|ratio| ratio.to == "tcp-polling"));
+        for (one, device) in point.contenders.iter().zip(["edge0", "iwarp0"]) {
+            assert_eq!(one.device, device);
+            assert!(one.ratios.iter().any(|ratio| ratio.to == "tcp-polling"));
+        }
     }
 }
 
@@ -71,13 +76,40 @@ fn tcp_is_measured_even_if_the_device_lacks_a_test() {
 }
 
 #[test]
+fn bench_verbs_measures_to_another_host_that_a_shell_reaches() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let stand_in = folder.join("stand-in-for-ssh");
+    fs::write(&stand_in, "#!/bin/sh\n[ $1 = user@peer ] || exit 255\nexec sh -c \"$2\"\n")
+        .expect("the folder can be written");
+    fs::set_permissions(&stand_in, fs::Permissions::from_mode(0o755)).expect("its owner");
+    let peer = |host: &str| {
+        format!(
+            "--peer {host} --peer-address 127.0.0.1 --ssh {} --quick --tests latency --runs 2 \
+             --seconds 0.01 --sizes 8 --device iwarp0",
+            stand_in.display()
+        )
+    };
+    let Some(report) = report(&peer("user@peer")) else { return };
+    assert_eq!(report.peer.as_deref(), Some("user@peer"));
+    let contenders = &report.points[0].contenders;
+    let names = contenders.iter().map(|one| (one.name.as_str(), one.cannot_run.as_deref()));
+    let expected = ["iwarp0-polling", "tcp-polling", "tcp-events"].map(|name| (name, None));
+    assert_eq!(names.collect::<Vec<_>>(), expected);
+
+    let Some(running) = bench_verbs(&peer("user@nowhere")) else { return };
+    let ended = running.finish();
+    assert!(!ended.is_success(), "{ended}");
+    assert!(ended.output.contains("the host user@nowhere is not ready"), "{ended}");
+}
+
+#[test]
 fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
     let Some(mut running) = bench_verbs("--tests bandwidth --runs 1000 --seconds 0.01") else {
         return;
     };
     let pid = running.id();
     let names = |folder: &Path, start: &str| -> Vec<String> {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.filter(|name| name.starts_with(start)).collect()
     };
@@ -103,8 +135,8 @@ fn an_interrupted_bench_verbs_leaves_no_mpi_rank() {
     let Some(mut running) = bench_verbs(words) else { return };
     let folder = format!("ethernot-verbs-{}-", running.id());
     let ranks = || -> usize {
-        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
         let is_rank = |line: &Vec<u8>| {
             let line = String::from_utf8_lossy(line);
             line.starts_with('/') && line.contains(&folder) && line.contains("open-mpi/mpi-perf\0")

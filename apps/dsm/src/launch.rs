@@ -6,7 +6,6 @@ mod error;
 mod forward;
 mod meeting_place;
 mod ranks;
-mod shell;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -179,7 +178,7 @@ impl Launch {
         let words = [self.program.as_os_str()].into_iter();
         let words = words.chain(self.arguments.iter().map(OsString::as_os_str));
         let mut command = Command::new(program);
-        command.args(options).arg(host).arg(shell::command(variables(), words));
+        command.args(options).arg(host).arg(remote_shell::command(variables(), words));
         Ok(command)
     }
 

@@ -14,7 +14,7 @@ use crate::unmodified::apache_server::{Apache, Mpm};
 use crate::unmodified::fetch;
 use crate::unmodified::figures::Case;
 use crate::unmodified::folder::Folder;
-use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
+use crate::unmodified::running::{ProgramError, ProgramHost, ProgramPlace, Running};
 use crate::unmodified::way::{PathTaken, Way};
 use crate::unmodified::wrk::{self, Load};
 use crate::zipf::{self, Zipf};
@@ -137,7 +137,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Apach
     let pinned_to = if wishes.pinning { cpu::first_two() } else { None };
     let place = |host: usize| ProgramPlace {
         own_program: &wishes.own_program,
-        namespace: &star.hosts()[host],
+        host: ProgramHost::Namespace(&star.hosts()[host]),
         cpu: pinned_to.map(|cpus| cpus[usize::from(host == 0)]),
         folder: folder.path(),
     };

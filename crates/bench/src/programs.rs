@@ -18,7 +18,7 @@ use crate::unmodified::figures::{Case, Sample};
 use crate::unmodified::folder::Folder;
 use crate::unmodified::gatherer::Task;
 use crate::unmodified::gmond::{self, Gatherer, METRICS_MAX, Reporter};
-use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
+use crate::unmodified::running::{ProgramError, ProgramHost, ProgramPlace, Running};
 use crate::unmodified::servers::Server;
 use crate::unmodified::way::Way;
 use crate::unmodified::wrk::{self, Load};
@@ -120,7 +120,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Progr
     let pinned_to = if wishes.pinning { cpu::first_two() } else { None };
     let place = |namespace, cpu: usize| ProgramPlace {
         own_program: &wishes.own_program,
-        namespace,
+        host: ProgramHost::Namespace(namespace),
         cpu: pinned_to.map(|cpus| cpus[cpu]),
         folder: folder.path(),
     };

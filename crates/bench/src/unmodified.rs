@@ -8,6 +8,7 @@ pub mod figures;
 pub mod folder;
 pub mod gatherer;
 pub mod gmond;
+pub mod remote;
 pub mod running;
 pub mod servers;
 pub mod way;

@@ -1,5 +1,6 @@
 //! Measures a verbs device: the programs of `tools/perf` run between two hosts, alternately on the
-//! device and over kernel TCP. Each host has its own CPU.
+//! device and over kernel TCP. The hosts are namespaces, each with its own CPU, or this host and a
+//! peer.
 
 mod availability;
 mod bandwidth;
@@ -22,16 +23,18 @@ mod registration_document;
 mod traffic;
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::run::Observer;
+use crate::unmodified::remote::Remote;
 use testbed::clock;
 use testbed::namespace::NamespaceError;
 
-use contender::Device;
+use contender::{Contender, Device, Manner, Provided};
 use curves::Availability;
 use figures::Point;
 use hosts::Hosts;
@@ -64,7 +67,9 @@ pub struct Wishes {
     pub curve_runs: u32,
     /// Length of the measurement of one point of a curve of availability, in seconds.
     pub curve_seconds: f64,
-    /// MTU of the link, in bytes.
+    /// The other host; `None` measures between two namespaces of this host.
+    pub peer: Option<Peer>,
+    /// MTU of the link between namespaces, in bytes.
     pub mtu: u32,
     /// Whether the kernel should process a host's received packets on the CPU of that host.
     pub steering: bool,
@@ -72,6 +77,35 @@ pub struct Wishes {
     pub pinning: bool,
     /// Whether to measure fewer points.
     pub is_quick: bool,
+}
+
+/// Another host, which has this program at the same path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// How to start programs there.
+    pub remote: Remote,
+    /// The address to measure to.
+    pub address: IpAddr,
+}
+
+impl Wishes {
+    /// Returns the named devices that can be measured. If there are none, returns `edge0`, whose
+    /// results then say that the options do not name it.
+    fn provided(&self) -> Vec<Provided> {
+        let provided = self.devices.iter().filter_map(|device| match device {
+            Device::Provided(device) => Some(*device),
+            Device::System => self.peer.as_ref().map(|_| Provided::System),
+            Device::Unknown(_) => None,
+        });
+        let provided: Vec<_> = provided.collect();
+        if provided.is_empty() { vec![Provided::Edge] } else { provided }
+    }
+
+    /// Returns a contender for each of the devices.
+    fn on_devices(&self, operation: Operation, manner: Manner) -> Vec<Contender> {
+        let devices = self.provided().into_iter();
+        devices.map(|device| Contender::Verbs(device, operation, manner)).collect()
+    }
 }
 
 /// A test. Each test has its own module.
@@ -160,10 +194,13 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// The machine that ran both hosts as namespaces.
+    /// This machine. It ran the client, and the server as well if both hosts were namespaces.
     pub machine: Machine,
-    /// MTU of the link, in bytes.
-    pub mtu: u32,
+    /// The other host, if this was not a namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// MTU of the link, in bytes, if both hosts were namespaces.
+    pub mtu: Option<u32>,
     /// The CPU of the client and the CPU of the server, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
     /// Whether the kernel processed a host's received packets on the CPU of that host.
@@ -212,6 +249,19 @@ pub enum VerbsError {
     /// The namespaces could not be made.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
+    /// The other host cannot be measured.
+    #[error(
+        "the host {host} is not ready: {reason}; it needs the same version of ethernot as {program}, and a shell that \
+         asks for no password"
+    )]
+    Peer {
+        /// The host.
+        host: String,
+        /// Path of the program, on both hosts.
+        program: String,
+        /// What is missing.
+        reason: String,
+    },
     /// The files for the programs could not be written.
     #[error("make the folder for the files of the programs: {0}")]
     Files(#[from] io::Error),
@@ -223,7 +273,8 @@ pub enum VerbsError {
 /// Returns [`VerbsError`]; each variant names one cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, VerbsError> {
     let unix_seconds = clock::unix_seconds();
-    let mut devices: Vec<DeviceRow> = wishes.devices.iter().map(Device::row).collect();
+    let mut devices: Vec<DeviceRow> =
+        wishes.devices.iter().map(|device| device.row(wishes.peer.is_some())).collect();
     let hosts = Hosts::create(wishes, observer)?;
     let passes: Vec<Pass> = wishes.tests.iter().flat_map(|test| test.passes(wishes)).collect();
     let samples: usize = passes.iter().map(|pass| pass.contenders.len()).sum();
@@ -250,7 +301,8 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Verbs
         version: env!("CARGO_PKG_VERSION").to_string(),
         unix_seconds,
         machine: Machine::this(),
-        mtu: wishes.mtu,
+        peer: wishes.peer.as_ref().map(|peer| peer.remote.host().to_string()),
+        mtu: wishes.peer.is_none().then_some(wishes.mtu),
         pinned_to: hosts.cpus(),
         steering: hosts.steering().clone(),
         runs: wishes.runs,

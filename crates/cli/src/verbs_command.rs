@@ -1,10 +1,14 @@
 //! `ethernot bench verbs`: repeats the measurements of a paper on an iWARP adapter, with a verbs
 //! device and with kernel TCP.
 
+use std::net::{IpAddr, ToSocketAddrs};
+
+use bench::unmodified::remote::Remote;
 use bench::verbs::contender::Device;
 use bench::verbs::programs::Programs;
-use bench::verbs::{self, Operation, Test, Wishes};
+use bench::verbs::{self, Operation, Peer, Test, Wishes};
 use clap::{Args, ValueEnum};
+use testbed::cleanup;
 
 use crate::progress::Progress;
 use crate::quantities::{parse_seconds, parse_size};
@@ -20,7 +24,7 @@ use crate::{Failure, own_program};
 /// program while it exchanges messages over verbs, TCP and MPI; `registration`, the cost of memory
 /// regions by size; `mpi`, bandwidth and latency of MPI over the device and over MPI's own TCP
 /// transport. Excludes the highest and the lowest sample. The measured programs do not depend on
-/// this command, and also run between real hosts. Needs root.
+/// this command. Needs root, except with `--peer`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench verbs --quick\n  \
@@ -28,12 +32,14 @@ use crate::{Failure, own_program};
     ethernot bench verbs --tests latency --sizes 8 --operations write,send,read\n  \
     ethernot bench verbs --tests availability --sizes 256K --html curves.html\n  \
     ethernot bench verbs --tests registration,mpi --quick\n  \
-    ethernot bench verbs --device edge0,system --steering off")]
+    ethernot bench verbs --device edge0,iwarp0 --tests bandwidth,latency --quick\n  \
+    ethernot bench verbs --peer user@node2 --device edge0,system --tests latency")]
 pub(crate) struct Arguments {
     /// Measure fewer points and samples: minutes rather than hours
     #[arg(long)]
     quick: bool,
-    /// Devices: edge0, or system for the devices of this host
+    /// Devices: edge0, iwarp0, or system for the devices of this host. Registration is measured on
+    /// the first one, MPI on edge0
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "edge0")]
     device: Vec<String>,
     /// Tests to run: bandwidth, latency, availability, registration, mpi [default: all]
@@ -55,7 +61,22 @@ pub(crate) struct Arguments {
     /// Length of a sample [default: 0.2, with --quick 0.05; for availability 1, with --quick 0.25]
     #[arg(long, value_name = "SECONDS", value_parser = parse_sample_seconds)]
     seconds: Option<f64>,
-    /// MTU of the link, in bytes
+    /// Measure between this host and another one, which has the same version of ethernot at the same
+    /// path. Needs no root. MPI is not measured
+    #[arg(long, value_name = "[USER@]HOST")]
+    peer: Option<String>,
+    /// Address of the other host that is measured [default: that of its name]
+    #[arg(long, value_name = "ADDRESS", requires = "peer")]
+    peer_address: Option<IpAddr>,
+    /// Program that starts commands on the other host, with its options
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        requires = "peer",
+        default_value = "ssh -o BatchMode=yes -o ConnectTimeout=10"
+    )]
+    ssh: String,
+    /// MTU of the link between namespaces, in bytes
     #[arg(long, value_name = "N", default_value_t = 1500)]
     mtu: u32,
     /// Process packets on the CPU of the host that receives them (`rps_cpus`): on or off
@@ -75,7 +96,11 @@ enum SteeringArgument {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    shaped_command::begin("bench verbs")?;
+    if arguments.peer.is_none() {
+        shaped_command::begin("bench verbs")?;
+    } else {
+        cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
+    }
     arguments.output.check()?;
     let wishes = wishes(arguments)?;
     let mut progress = Progress::new();
@@ -109,11 +134,32 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         seconds: arguments.seconds.unwrap_or(if quick { 0.05 } else { 0.2 }),
         curve_runs: arguments.runs.unwrap_or(if quick { 1 } else { 3 }),
         curve_seconds: arguments.seconds.unwrap_or(if quick { 0.25 } else { 1.0 }),
+        peer: peer(arguments)?,
         mtu: arguments.mtu,
         steering: arguments.steering == SteeringArgument::On,
         pinning: !arguments.no_pinning,
         is_quick: quick,
     })
+}
+
+/// Returns the other host, if the options name one.
+fn peer(arguments: &Arguments) -> Result<Option<Peer>, Failure> {
+    let Some(host) = &arguments.peer else { return Ok(None) };
+    let of_name = || {
+        let name = host.rsplit_once('@').map_or(host.as_str(), |(_, name)| name);
+        let remedy = "name one with --peer-address";
+        let found = (name, 0).to_socket_addrs();
+        let mut found =
+            found.map_err(|error| format!("find an address of {name}: {error}; {remedy}"))?;
+        let first = found.next().ok_or_else(|| format!("{name} has no address; {remedy}"))?;
+        Ok::<_, Failure>(first.ip())
+    };
+    let address = arguments.peer_address.map_or_else(of_name, Ok)?;
+    let shell: Vec<String> = arguments.ssh.split_whitespace().map(str::to_string).collect();
+    if shell.is_empty() {
+        return Err("--ssh is empty; name a program such as ssh".into());
+    }
+    Ok(Some(Peer { remote: Remote::new(shell, host.clone()), address }))
 }
 
 fn parse_test(text: &str) -> Result<Test, String> {

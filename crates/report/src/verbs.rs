@@ -144,9 +144,14 @@ fn facts(report: &Report) -> String {
             format!("packets are processed on the sender's CPU, because {reason}")
         }
     };
+    let hosts = match (&report.peer, report.mtu) {
+        (Some(peer), _) => format!("This host and {peer}"),
+        (None, mtu) => {
+            format!("Two hosts, MTU {}, {pinning}, {steering}", mtu.unwrap_or_default())
+        }
+    };
     format!(
-        "Two hosts, MTU {}, {pinning}, {steering}; {} samples of {} s of each point. {}, {} CPUs, Linux {}.",
-        report.mtu,
+        "{hosts}; {} samples of {} s of each point. {}, {} CPUs, Linux {}.",
         report.runs,
         report.sample_seconds,
         report.machine.cpu,
@@ -309,7 +314,8 @@ mod tests {
             version: "0".to_string(),
             unix_seconds: 0,
             machine: Machine::default(),
-            mtu: 1500,
+            peer: None,
+            mtu: Some(1500),
             pinned_to: Some([0, 1]),
             steering: Steering::NotWritable("read-only".to_string()),
             runs: 10,

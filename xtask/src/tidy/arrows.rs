@@ -54,10 +54,12 @@ const ROOMS: &[Room] = &[
     Room { name: "dsm-protocol", lean: Lean::SansIo, is_unsafe: false },
     // Simulates clusters and their networks; hosts may run the engine.
     Room { name: "interconnect", lean: Lean::SansIo, is_unsafe: false },
+    // The command line of programs on other hosts. Depends on nothing.
+    Room { name: "remote-shell", lean: Lean::On(&[]), is_unsafe: false },
     // Shared memory for programs: drives that machine over the public API of `ethernot`.
     Room {
         name: "dsm",
-        lean: Lean::On(&["page-faults", "ethernot", "dsm-protocol"]),
+        lean: Lean::On(&["page-faults", "ethernot", "dsm-protocol", "remote-shell"]),
         is_unsafe: true,
     },
     // The shared memory for programs written in C.

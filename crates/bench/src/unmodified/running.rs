@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::time::TimeVal;
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+use super::remote::Remote;
 use crate::process::{ChildSpec, Role, SUBCOMMAND};
 use testbed::cleanup;
 use testbed::clock::{self, Stopwatch};
@@ -91,12 +92,23 @@ pub enum ProgramError {
 pub struct ProgramPlace<'a> {
     /// The executable of this program, which executes the third-party program in its namespace.
     pub own_program: &'a Path,
-    /// The network namespace of the host.
-    pub namespace: &'a str,
+    /// The host.
+    pub host: ProgramHost<'a>,
     /// The CPU that the program is restricted to.
     pub cpu: Option<usize>,
     /// Folder for the program's output.
     pub folder: &'a Path,
+}
+
+/// A host on which programs run.
+#[derive(Debug, Clone, Copy)]
+pub enum ProgramHost<'a> {
+    /// A host that is a network namespace.
+    Namespace(&'a str),
+    /// This host, in the namespace of this process.
+    This,
+    /// Another host.
+    Remote(&'a Remote),
 }
 
 /// A running program with all processes that it has started. Drop kills them.
@@ -128,9 +140,16 @@ impl Running {
         words: Vec<String>,
     ) -> Result<Self, ProgramError> {
         let failed = |source| ProgramError::Io { program: name.to_string(), source };
+        let (namespace, words, input) = match place.host {
+            ProgramHost::Namespace(name) => (Some(name.to_string()), words, Stdio::null()),
+            ProgramHost::This => (None, words, Stdio::null()),
+            // A program on another host ends when its input ends. The value of the child holds the
+            // other end.
+            ProgramHost::Remote(remote) => (None, remote.words(&words), Stdio::piped()),
+        };
         let spec = ChildSpec {
             role: Role::Tool(words),
-            namespace: Some(place.namespace.to_string()),
+            namespace,
             cpu: place.cpu,
             parent: std::process::id(),
             links: Vec::new(),
@@ -141,7 +160,7 @@ impl Running {
         let child = Command::new(place.own_program)
             .arg(SUBCOMMAND)
             .arg(spec)
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(File::create(&output).map_err(failed)?)
             .stderr(File::create(&errors).map_err(failed)?)
             // The program has its own process group. So this process can kill all processes of the

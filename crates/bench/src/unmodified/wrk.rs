@@ -176,6 +176,7 @@ end
 
 #[cfg(test)]
 mod tests {
+    use super::super::running::ProgramHost;
     use super::*;
 
     #[test]
@@ -208,7 +209,7 @@ mod tests {
     fn connections_are_divided_among_the_clients() {
         let place = ProgramPlace {
             own_program: Path::new("own"),
-            namespace: "host",
+            host: ProgramHost::Namespace("host"),
             cpu: None,
             folder: Path::new("folder"),
         };

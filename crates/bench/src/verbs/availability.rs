@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::comb_document::CombDocument;
-use super::contender::{EDGE, TCP};
+use super::contender::TCP;
 use super::curves::{Availability, Carrier, Curve, Method, Taken};
 use super::hosts::Hosts;
 use super::mpi::{Mpi, MpiError, Over, Tool};
@@ -18,7 +18,7 @@ use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 /// Returns the number of samples that [`measure`] takes.
 pub(super) fn samples(wishes: &Wishes) -> u64 {
     let plans = plans(wishes).len() as u64;
-    plans * CARRIERS.len() as u64 * u64::from(wishes.curve_runs)
+    plans * carriers(wishes).len() as u64 * u64::from(wishes.curve_runs)
 }
 
 /// Measures all carriers alternately. Each repetition begins with another carrier. If a carrier
@@ -29,20 +29,18 @@ pub(super) fn measure(
     devices: &[DeviceRow],
     observer: &mut dyn Observer,
 ) -> Availability {
-    let has_device = devices.iter().any(|row| row.name == EDGE);
+    let is_asked_for = |device: &str| device == TCP || devices.iter().any(|row| row.name == device);
     let start = |carrier: &Carrier| -> Taken {
-        match carrier.device() {
-            EDGE if !has_device => Err(NOT_ASKED_FOR.to_string()),
-            _ => Ok(Vec::new()),
-        }
+        if is_asked_for(carrier.device()) { Ok(Vec::new()) } else { Err(NOT_ASKED_FOR.to_string()) }
     };
+    let carriers = carriers(wishes);
     let mut curves = Vec::new();
     for plan in plans(wishes) {
-        let mut taken: Vec<Taken> = CARRIERS.iter().map(start).collect();
+        let mut taken: Vec<Taken> = carriers.iter().map(start).collect();
         for repetition in 0..wishes.curve_runs as usize {
-            for turn in 0..CARRIERS.len() {
-                let place = (turn + repetition) % CARRIERS.len();
-                let carrier = CARRIERS[place];
+            for turn in 0..carriers.len() {
+                let place = (turn + repetition) % carriers.len();
+                let carrier = carriers[place];
                 observer.on_sample(&format!("{}, {}", plan.method.name(), carrier.name()));
                 let Ok(all) = &mut taken[place] else { continue };
                 match (Combing { wishes, hosts, plan: &plan, carrier }).sample() {
@@ -51,7 +49,7 @@ pub(super) fn measure(
                 }
             }
         }
-        curves.extend(Curve::all_of(plan.method, &plan.sizes, &CARRIERS, &taken));
+        curves.extend(Curve::all_of(plan.method, &plan.sizes, &carriers, &taken));
     }
     Availability::new(curves)
 }
@@ -102,14 +100,16 @@ impl Combing<'_> {
                 ran.check(document.bytes(), 0)?;
                 document
             }
-            Carrier::Edge | Carrier::Tcp => CombDocument::parse(&self.ask_server()?)?,
+            Carrier::Verbs(_) | Carrier::Tcp => CombDocument::parse(&self.ask_server()?)?,
         };
         let expected = self.plan.sizes.len() * self.plan.intervals.len();
         if document.points.len() != expected {
             return Err(SampleError::Points(document.points.len(), expected));
         }
-        if self.carrier == Carrier::Edge && document.device.name != EDGE {
-            return Err(SampleError::Device(document.device.name, EDGE));
+        if let Carrier::Verbs(device) = self.carrier
+            && !device.is_named(&document.device.name)
+        {
+            return Err(SampleError::Device(document.device.name, device.name()));
         }
         Ok(document)
     }
@@ -125,13 +125,11 @@ impl Combing<'_> {
         Ok(finished.printed)
     }
 
-    /// Returns the command line of `comb`. Over the edge, the command is `ethernot run`.
+    /// Returns the command line of `comb`. On a device, the command is `ethernot run`.
     fn words(&self, place: &ProgramPlace<'_>, arguments: &str) -> Vec<String> {
         let comb = self.wishes.programs.comb.display().to_string();
         let (mut words, over) = match self.carrier {
-            Carrier::Edge => {
-                (vec![place.own_program.display().to_string(), "run".into(), "--".into()], "verbs")
-            }
+            Carrier::Verbs(device) => (device.words(place.own_program), "verbs"),
             Carrier::Tcp | Carrier::Mpi(..) => (Vec::new(), TCP),
         };
         words.extend([comb, "--over".to_string(), over.to_string()]);
@@ -163,15 +161,14 @@ impl Combing<'_> {
     }
 }
 
-/// The carriers. Each MPI over the edge is followed by the same MPI over TCP.
-const CARRIERS: [Carrier; 6] = [
-    Carrier::Edge,
-    Carrier::Tcp,
-    Carrier::Mpi(Mpi::OpenMpi, Over::Edge),
-    Carrier::Mpi(Mpi::OpenMpi, Over::Tcp),
-    Carrier::Mpi(Mpi::Mpich, Over::Edge),
-    Carrier::Mpi(Mpi::Mpich, Over::Tcp),
-];
+/// Returns the carriers. Each MPI over the edge is followed by the same MPI over TCP.
+fn carriers(wishes: &Wishes) -> Vec<Carrier> {
+    let devices = wishes.provided().into_iter().map(Carrier::Verbs);
+    let mpis = [Mpi::OpenMpi, Mpi::Mpich];
+    let mpis = mpis.into_iter().flat_map(|mpi| [Over::Edge, Over::Tcp].map(|over| (mpi, over)));
+    let mpis = mpis.map(|(mpi, over)| Carrier::Mpi(mpi, over));
+    devices.chain([Carrier::Tcp]).chain(mpis).collect()
+}
 
 const SIZES: [u64; 4] = [1 << 10, 16 << 10, 64 << 10, 256 << 10];
 /// The message size in the paper's figures: 256 KiB.

@@ -12,10 +12,10 @@ pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
     let mut passes = Vec::new();
     for kind in [Kind::Bandwidth, Kind::BothWays] {
         for &operation in &wishes.operations {
-            let mut contenders =
-                vec![Contender::Edge(operation, Manner::Polling), Contender::Tcp(Manner::Polling)];
+            let mut contenders = wishes.on_devices(operation, Manner::Polling);
+            contenders.push(Contender::Tcp(Manner::Polling));
             if !quick {
-                contenders.push(Contender::Edge(operation, Manner::Events));
+                contenders.extend(wishes.on_devices(operation, Manner::Events));
                 contenders.push(Contender::Tcp(Manner::Events));
             }
             // In tests of both directions, exclude sends of 1 byte, because the receiver could not

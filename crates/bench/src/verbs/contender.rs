@@ -8,11 +8,52 @@ use serde::{Deserialize, Serialize};
 use super::mpi::{Mpi, Over};
 use super::{DeviceRow, Operation};
 
+/// A device on which programs can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provided {
+    /// `edge0`, over the edge protocol.
+    Edge,
+    /// `iwarp0`, over TCP.
+    Iwarp,
+    /// The adapter whose interface has a route to the peer.
+    System,
+}
+
+impl Provided {
+    /// The devices of `ethernot run`.
+    const OF_RUN: [Self; 2] = [Self::Edge, Self::Iwarp];
+
+    /// Returns the device's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Edge => EDGE,
+            Self::Iwarp => IWARP,
+            Self::System => SYSTEM,
+        }
+    }
+
+    /// Returns whether a program that ran on a device of this name ran on this device.
+    pub(super) fn is_named(self, device: &str) -> bool {
+        self == Self::System || self.name() == device
+    }
+
+    /// Returns the words before the words of a program that make it use the device.
+    pub(super) fn words(self, own_program: &Path) -> Vec<String> {
+        let kind = match self {
+            Self::Edge => "edge",
+            Self::Iwarp => "iwarp",
+            Self::System => return Vec::new(),
+        };
+        let program = own_program.display().to_string();
+        vec![program, "run".into(), "--device".into(), kind.into(), "--".into()]
+    }
+}
+
 /// A verbs device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Device {
-    /// `edge0`, the device that `ethernot run` provides.
-    Edge,
+    /// A device that `ethernot run` provides.
+    Provided(Provided),
     /// The host's own devices.
     System,
     /// A name that belongs to no known device.
@@ -22,30 +63,31 @@ pub enum Device {
 impl Device {
     /// Returns the device with this name.
     pub fn named(name: &str) -> Self {
-        match name {
-            EDGE => Self::Edge,
-            SYSTEM => Self::System,
-            other => Self::Unknown(other.to_string()),
+        let provided = Provided::OF_RUN.into_iter().find(|device| device.name() == name);
+        match (provided, name) {
+            (Some(device), _) => Self::Provided(device),
+            (None, SYSTEM) => Self::System,
+            (None, other) => Self::Unknown(other.to_string()),
         }
     }
 
     /// Returns the device's name.
     pub fn name(&self) -> &str {
         match self {
-            Self::Edge => EDGE,
+            Self::Provided(device) => device.name(),
             Self::System => SYSTEM,
             Self::Unknown(name) => name,
         }
     }
 
-    /// Returns the device's row. If the device cannot be measured between two namespaces, the row
-    /// contains the reason.
-    pub(super) fn row(&self) -> DeviceRow {
+    /// Returns the device's row. If the device cannot be measured, the row contains the reason.
+    pub(super) fn row(&self, has_peer: bool) -> DeviceRow {
         let cannot_run = match self {
-            Self::Edge => None,
+            Self::Provided(_) => None,
+            Self::System if has_peer => None,
             Self::System => Some(why_no_system_device(Path::new(SYSTEM_DEVICES))),
             Self::Unknown(name) => {
-                let known = format!("known devices are {EDGE} and {SYSTEM}");
+                let known = format!("known devices are {EDGE}, {IWARP} and {SYSTEM}");
                 Some(format!("this host has no device {name}; {known}"))
             }
         };
@@ -66,8 +108,7 @@ fn why_no_system_device(folder: &Path) -> String {
             .to_string()
     } else {
         format!(
-            "virtual hosts cannot use {}; run iwarp-perf between two real hosts, as \
-             docs/verbs-benchmark.md shows",
+            "virtual hosts cannot use {}; name another host that has a device with --peer",
             names.join(", ")
         )
     }
@@ -97,8 +138,8 @@ impl Manner {
 /// to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Contender {
-    /// `iwarp-perf` on `edge0`.
-    Edge(Operation, Manner),
+    /// `iwarp-perf` on a device.
+    Verbs(Provided, Operation, Manner),
     /// `tcp-perf`.
     Tcp(Manner),
     /// `mpi-perf`.
@@ -109,9 +150,11 @@ impl Contender {
     /// Returns the name in results: the device, and the way in which the programs wait.
     pub fn name(&self) -> String {
         match self {
-            Self::Edge(Operation::Write, manner) => format!("{EDGE}-{}", manner.name()),
-            Self::Edge(operation, manner) => {
-                format!("{EDGE}-{}-{}", operation.name(), manner.name())
+            Self::Verbs(device, Operation::Write, manner) => {
+                format!("{}-{}", device.name(), manner.name())
+            }
+            Self::Verbs(device, operation, manner) => {
+                format!("{}-{}-{}", device.name(), operation.name(), manner.name())
             }
             Self::Tcp(manner) => format!("{TCP}-{}", manner.name()),
             Self::Mpi(mpi, over) => format!("{}-{}", mpi.name(), over.name()),
@@ -121,7 +164,7 @@ impl Contender {
     /// Returns the name of the device, or of TCP.
     pub const fn device(&self) -> &'static str {
         match self {
-            Self::Edge(..) => EDGE,
+            Self::Verbs(device, ..) => device.name(),
             Self::Tcp(_) => TCP,
             Self::Mpi(_, over) => over.name(),
         }
@@ -130,7 +173,7 @@ impl Contender {
     /// Returns the way in which the programs wait. MPI always polls.
     pub const fn manner(&self) -> Manner {
         match self {
-            Self::Edge(_, manner) | Self::Tcp(manner) => *manner,
+            Self::Verbs(_, _, manner) | Self::Tcp(manner) => *manner,
             Self::Mpi(..) => Manner::Polling,
         }
     }
@@ -140,7 +183,7 @@ impl Contender {
     pub fn is_compared_with(&self, other: &Self) -> bool {
         match (self, other) {
             (one, other) if one == other => false,
-            (_, Self::Tcp(_)) | (Self::Mpi(..), Self::Edge(..)) => true,
+            (_, Self::Tcp(_)) | (Self::Mpi(..), Self::Verbs(..)) => true,
             (Self::Mpi(mpi, _), Self::Mpi(same, Over::Tcp)) => mpi == same,
             _ => false,
         }
@@ -148,12 +191,13 @@ impl Contender {
 
     /// Returns the number of operations in a round trip: 1 for reads, 2 for other operations.
     pub const fn halves(&self) -> f64 {
-        if matches!(self, Self::Edge(Operation::Read, _)) { 1.0 } else { 2.0 }
+        if matches!(self, Self::Verbs(_, Operation::Read, _)) { 1.0 } else { 2.0 }
     }
 }
 
 /// Name of the edge device in results.
 pub(super) const EDGE: &str = "edge0";
+const IWARP: &str = "iwarp0";
 pub(super) const TCP: &str = "tcp";
 const SYSTEM: &str = "system";
 
@@ -166,10 +210,15 @@ mod tests {
 
     #[test]
     fn a_missing_device_has_a_row_with_the_reason() {
-        assert_eq!(Device::named("edge0").row().cannot_run, None);
-        let row = Device::named("mlx5_0").row();
+        for name in ["edge0", "iwarp0"] {
+            let row = Device::named(name).row(false);
+            assert_eq!((row.name.as_str(), row.cannot_run), (name, None));
+        }
+        let row = Device::named("mlx5_0").row(false);
         assert_eq!(row.name, "mlx5_0");
         assert!(row.cannot_run.is_some_and(|reason| reason.contains("no device mlx5_0;")));
+        assert_eq!(Device::named("system").row(true).cannot_run, None);
+        assert!(Device::named("system").row(false).cannot_run.is_some());
         let none = why_no_system_device(Path::new("/nowhere"));
         assert!(none.starts_with("this host has no RDMA device"), "{none}");
     }
@@ -177,18 +226,18 @@ mod tests {
     #[test]
     fn contenders_of_one_point_have_distinct_names() {
         let names = [
-            Contender::Edge(Operation::Write, Manner::Polling).name(),
-            Contender::Edge(Operation::Send, Manner::Polling).name(),
+            Contender::Verbs(Provided::Edge, Operation::Write, Manner::Polling).name(),
+            Contender::Verbs(Provided::Iwarp, Operation::Send, Manner::Polling).name(),
             Contender::Tcp(Manner::Events).name(),
         ];
-        assert_eq!(names, ["edge0-polling", "edge0-send-polling", "tcp-events"]);
+        assert_eq!(names, ["edge0-polling", "iwarp0-send-polling", "tcp-events"]);
         let names = [Over::Edge, Over::Tcp].map(|over| Contender::Mpi(Mpi::OpenMpi, over).name());
         assert_eq!(names, ["open-mpi-edge0", "open-mpi-tcp"]);
     }
 
     #[test]
     fn mpi_is_compared_with_its_transport_and_with_itself_over_tcp() {
-        let verbs = Contender::Edge(Operation::Write, Manner::Polling);
+        let verbs = Contender::Verbs(Provided::Edge, Operation::Write, Manner::Polling);
         let tcp = Contender::Tcp(Manner::Polling);
         let [mpi, same, other] =
             [(Mpi::Mpich, Over::Edge), (Mpi::Mpich, Over::Tcp), (Mpi::OpenMpi, Over::Tcp)]

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::comb_document::{CombPoint, CombRun};
-use super::contender::{EDGE, TCP};
+use super::contender::{Provided, TCP};
 use super::mpi::{Mpi, Over};
 use crate::statistics::Summary;
 
@@ -25,8 +25,8 @@ pub enum Method {
 /// The program and the transport that carry the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
-    /// `comb` on `edge0`.
-    Edge,
+    /// `comb` on a device.
+    Verbs(Provided),
     /// `comb` over a TCP connection.
     Tcp,
     /// `comb-mpi` over this transport.
@@ -146,7 +146,7 @@ impl Carrier {
     /// Returns the name in results.
     pub fn name(self) -> String {
         match self {
-            Self::Edge => EDGE.to_string(),
+            Self::Verbs(device) => device.name().to_string(),
             Self::Tcp => TCP.to_string(),
             Self::Mpi(mpi, over) => format!("{}-{}", mpi.name(), over.name()),
         }
@@ -155,7 +155,7 @@ impl Carrier {
     /// Returns the name of the device, or of TCP.
     pub const fn device(self) -> &'static str {
         match self {
-            Self::Edge => EDGE,
+            Self::Verbs(device) => device.name(),
             Self::Tcp => TCP,
             Self::Mpi(_, over) => over.name(),
         }
@@ -165,7 +165,7 @@ impl Carrier {
     /// ratio if `other` is the same program over TCP.
     fn is_compared_with(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Edge, Self::Tcp) => true,
+            (Self::Verbs(_), Self::Tcp) => true,
             (Self::Mpi(mpi, Over::Edge), Self::Mpi(same, Over::Tcp)) => mpi == same,
             _ => false,
         }
@@ -362,7 +362,8 @@ mod tests {
 
     fn curve(method: Method, own: Vec<CombPoint>, other: Vec<CombPoint>) -> Curve {
         let taken = [Ok(vec![own]), Ok(vec![other])];
-        Curve::all_of(method, &[8], &[Carrier::Edge, Carrier::Tcp], &taken).remove(0)
+        Curve::all_of(method, &[8], &[Carrier::Verbs(Provided::Edge), Carrier::Tcp], &taken)
+            .remove(0)
     }
 
     #[test]
@@ -413,7 +414,12 @@ mod tests {
     #[test]
     fn a_carrier_that_cannot_run_has_a_reason_and_no_points() {
         let taken = [Err("no mpicc".to_string()), Ok(Vec::new())];
-        let found = Curve::all_of(Method::Polling, &[8], &[Carrier::Edge, Carrier::Tcp], &taken);
+        let found = Curve::all_of(
+            Method::Polling,
+            &[8],
+            &[Carrier::Verbs(Provided::Edge), Carrier::Tcp],
+            &taken,
+        );
         assert_eq!(found[0].cannot_run.as_deref(), Some("no mpicc"));
         assert!(found[0].points.is_empty() && found[0].half_bandwidth.is_none());
     }

@@ -158,6 +158,7 @@ fn paper_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::contender::Provided;
     use super::*;
 
     fn sample(bytes: u64, cpu: f64) -> Sample {
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn ratios_are_computed_per_sample_and_not_to_the_contender_itself() {
-        let edge = Contender::Edge(Operation::Write, Manner::Polling);
+        let edge = Contender::Verbs(Provided::Edge, Operation::Write, Manner::Polling);
         let tcp = Contender::Tcp(Manner::Polling);
         // Simulates a machine that becomes slower from sample to sample.
         let own = vec![sample(400, 0.5), sample(200, 0.5), sample(100, 0.5)];
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_contender_that_cannot_run_has_a_reason_and_no_figure() {
-        let edge = Contender::Edge(Operation::Write, Manner::Polling);
+        let edge = Contender::Verbs(Provided::Edge, Operation::Write, Manner::Polling);
         let tcp = Contender::Tcp(Manner::Polling);
         let failed = Err("no device".to_string());
         let found = compare(&[(edge, failed), (tcp, Ok(vec![sample(1, 1.0)]))]);

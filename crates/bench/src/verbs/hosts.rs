@@ -1,5 +1,5 @@
-//! Two hosts with a link between them. Each host has its own CPU, which runs its processes and
-//! processes its received packets.
+//! The two hosts of a measurement: two namespaces with a link between them, each with its own CPU,
+//! which runs its processes and processes its received packets; or this host and a peer.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -8,20 +8,20 @@ use std::time::Duration;
 use super::mpi::Mpis;
 use super::ranks::{RankHost, Ranks};
 use super::traffic::Traffic;
-use super::{Steering, VerbsError, Wishes};
+use super::{Peer, Steering, VerbsError, Wishes};
 use crate::cpu;
 use crate::run::Observer;
 use crate::unmodified::folder::Folder;
-use crate::unmodified::running::ProgramPlace;
+use crate::unmodified::running::{ProgramHost, ProgramPlace, Running};
 use testbed::cleanup::remove_leftovers;
 use testbed::clock::{self, Stopwatch};
 use testbed::namespace::end_inhabitants;
 use testbed::pair::NamespacePair;
 
-/// The two hosts. Drop removes them.
+/// The two hosts. Drop removes those that are namespaces.
 #[derive(Debug)]
 pub(super) struct Hosts {
-    pair: NamespacePair,
+    kind: Kind,
     folder: Folder,
     cpus: Option<[usize; 2]>,
     steering: Steering,
@@ -29,8 +29,49 @@ pub(super) struct Hosts {
     mpis: Option<Mpis>,
 }
 
+/// What the hosts are.
+#[derive(Debug)]
+enum Kind {
+    Namespaces(NamespacePair),
+    /// The client is this host.
+    Real(Peer),
+}
+
 impl Hosts {
     pub(super) fn create(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Self, VerbsError> {
+        match &wishes.peer {
+            None => Self::create_namespaces(wishes, observer),
+            Some(peer) => Self::meet(wishes, peer),
+        }
+    }
+
+    /// Checks that the peer has this version of the program.
+    fn meet(wishes: &Wishes, peer: &Peer) -> Result<Self, VerbsError> {
+        let hosts = Self {
+            kind: Kind::Real(peer.clone()),
+            folder: Folder::create("verbs")?,
+            cpus: None,
+            steering: Steering::Off,
+            mpis: None,
+        };
+        let program = wishes.own_program.display().to_string();
+        let failed = |reason: String| VerbsError::Peer {
+            host: peer.remote.host().to_string(),
+            program: program.clone(),
+            reason,
+        };
+        let words = vec![program.clone(), "--version".to_string()];
+        let finished = Running::start(&hosts.server(wishes), "peer-version", words)
+            .and_then(|asked| asked.finish(ANSWERS_WITHIN))
+            .map_err(|error| failed(error.to_string()))?;
+        if finished.printed.split_whitespace().nth(1) != Some(env!("CARGO_PKG_VERSION")) {
+            let (theirs, own) = (finished.printed.trim(), env!("CARGO_PKG_VERSION"));
+            return Err(failed(format!("it says {theirs:?}, and this is version {own}")));
+        }
+        Ok(hosts)
+    }
+
+    fn create_namespaces(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Self, VerbsError> {
         for name in remove_leftovers() {
             observer.on_note(&format!("removed {name}, which a killed run had left behind"));
         }
@@ -55,7 +96,7 @@ impl Hosts {
         } else {
             None
         };
-        Ok(Self { pair, folder, cpus, steering, mpis })
+        Ok(Self { kind: Kind::Namespaces(pair), folder, cpus, steering, mpis })
     }
 
     /// Returns the MPIs, if a test needs them.
@@ -63,15 +104,20 @@ impl Hosts {
         self.mpis.as_ref()
     }
 
-    /// Returns the traffic that client and server have sent so far.
+    /// Returns the traffic that client and server have sent so far, if they are namespaces.
     pub(super) fn traffic(&self) -> [Traffic; 2] {
-        [self.pair.client(), self.pair.server()].map(Traffic::of)
+        match &self.kind {
+            Kind::Namespaces(pair) => [pair.client(), pair.server()].map(Traffic::of),
+            Kind::Real(_) => Default::default(),
+        }
     }
 
-    /// Kills all processes of both hosts.
+    /// Kills all processes of both hosts, if they are namespaces.
     pub(super) fn end_all(&self) {
-        for namespace in [self.pair.client(), self.pair.server()] {
-            end_inhabitants(namespace);
+        if let Kind::Namespaces(pair) = &self.kind {
+            for namespace in [pair.client(), pair.server()] {
+                end_inhabitants(namespace);
+            }
         }
     }
 
@@ -84,30 +130,36 @@ impl Hosts {
     }
 
     pub(super) fn server_address(&self) -> IpAddr {
-        self.pair.links()[0].server
+        match &self.kind {
+            Kind::Namespaces(pair) => pair.links()[0].server,
+            Kind::Real(peer) => peer.address,
+        }
     }
 
     pub(super) fn client<'a>(&'a self, wishes: &'a Wishes) -> ProgramPlace<'a> {
-        self.place(wishes, self.pair.client(), 0)
+        let host = match &self.kind {
+            Kind::Namespaces(pair) => ProgramHost::Namespace(pair.client()),
+            Kind::Real(_) => ProgramHost::This,
+        };
+        self.place(wishes, host, 0)
     }
 
     pub(super) fn server<'a>(&'a self, wishes: &'a Wishes) -> ProgramPlace<'a> {
-        self.place(wishes, self.pair.server(), 1)
+        let host = match &self.kind {
+            Kind::Namespaces(pair) => ProgramHost::Namespace(pair.server()),
+            Kind::Real(peer) => ProgramHost::Remote(&peer.remote),
+        };
+        self.place(wishes, host, 1)
     }
 
     fn place<'a>(
         &'a self,
         wishes: &'a Wishes,
-        namespace: &'a str,
-        host: usize,
+        host: ProgramHost<'a>,
+        index: usize,
     ) -> ProgramPlace<'a> {
-        let cpu = self.cpus.map(|cpus| cpus[host]);
-        ProgramPlace {
-            own_program: &wishes.own_program,
-            namespace,
-            cpu,
-            folder: self.folder.path(),
-        }
+        let cpu = self.cpus.map(|cpus| cpus[index]);
+        ProgramPlace { own_program: &wishes.own_program, host, cpu, folder: self.folder.path() }
     }
 }
 
@@ -168,6 +220,9 @@ fn mask(cpu: usize) -> String {
 
 /// Time limit for the carrier to appear. The kernel needs some milliseconds.
 const CARRIER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Time limit for the peer to report its version. A shell to another host may need seconds to connect.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Interval between two checks: 5 ms.
 const LOOK_NS: u64 = 5_000_000;

@@ -10,13 +10,10 @@ pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
     let sizes: &[u64] = if wishes.is_quick { &SIZES_QUICK } else { &SIZES };
     let sizes = if wishes.sizes.is_empty() { sizes } else { &wishes.sizes };
     let pass = |&operation| {
-        let mut contenders = vec![
-            Contender::Edge(operation, Manner::Polling),
-            Contender::Tcp(Manner::Polling),
-            Contender::Tcp(Manner::Events),
-        ];
+        let mut contenders = wishes.on_devices(operation, Manner::Polling);
+        contenders.extend([Manner::Polling, Manner::Events].map(Contender::Tcp));
         if !wishes.is_quick {
-            contenders.push(Contender::Edge(operation, Manner::Events));
+            contenders.extend(wishes.on_devices(operation, Manner::Events));
         }
         Pass { kind: Kind::Latency, operation, sizes: sizes.to_vec(), windows: vec![1], contenders }
     };

@@ -62,7 +62,7 @@ pub(super) enum MpiError {
 impl MpiError {
     /// Returns the error of a test that needs an MPI, if no MPI was prepared.
     pub(super) fn not_prepared() -> Self {
-        Self::Missing("no MPI is ready".to_string())
+        Self::Missing("MPI is measured between namespaces only".to_string())
     }
 }
 

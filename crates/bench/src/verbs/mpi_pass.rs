@@ -1,7 +1,7 @@
 //! Bandwidth and latency of each MPI over the device and over its own TCP. The device and TCP are
 //! measured in the same pass.
 
-use super::contender::{Contender, Manner};
+use super::contender::{Contender, Manner, Provided};
 use super::mpi::{Mpi, Over};
 use super::pass::{Kind, Pass};
 use super::{Operation, Wishes};
@@ -41,8 +41,8 @@ pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
 
 /// Returns the contenders. Each MPI over the edge is followed by the same MPI over TCP.
 fn contenders() -> Vec<Contender> {
-    let mut contenders =
-        vec![Contender::Edge(Operation::Write, Manner::Polling), Contender::Tcp(Manner::Polling)];
+    let device = Contender::Verbs(Provided::Edge, Operation::Write, Manner::Polling);
+    let mut contenders = vec![device, Contender::Tcp(Manner::Polling)];
     for mpi in Mpi::ALL {
         contenders.extend([Over::Edge, Over::Tcp].map(|over| Contender::Mpi(mpi, over)));
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::contender::{Contender, EDGE, Manner};
+use super::contender::{Contender, Manner, TCP};
 use super::document::{Document, DocumentError};
 use super::figures::{Point, Sample, Samples, Surroundings, compare};
 use super::hosts::Hosts;
@@ -116,12 +116,12 @@ impl Measuring<'_> {
         devices: &mut [DeviceRow],
     ) -> Result<Vec<Repetition>, String> {
         let row = devices.iter_mut().find(|row| row.name == contender.device());
-        if contender.device() == EDGE && row.is_none() {
+        if contender.device() != TCP && row.is_none() {
             return Err(NOT_ASKED_FOR.to_string());
         }
         let checked = self.sample(contender, "--check --iterations 1");
         // Ignore MPI here, because the failure of an MPI does not show that the device failed.
-        match (&checked, row.filter(|_| matches!(contender, Contender::Edge(..)))) {
+        match (&checked, row.filter(|_| matches!(contender, Contender::Verbs(..)))) {
             (Ok((document, _)), Some(row)) => {
                 row.transport = Some(document.device.transport.clone());
             }
@@ -180,7 +180,7 @@ impl Measuring<'_> {
                 ran.check(document.bytes(), document.rounds())?;
                 document
             }
-            Contender::Edge(..) | Contender::Tcp(_) => {
+            Contender::Verbs(..) | Contender::Tcp(_) => {
                 Document::parse(&self.ask_server(contender, amount)?)?
             }
         };
@@ -191,7 +191,12 @@ impl Measuring<'_> {
         }
         // Accept any device of an MPI, because an MPI reports the name of its library instead of a
         // device.
-        if document.device.name != contender.device() && !matches!(contender, Contender::Mpi(..)) {
+        let is_right = match contender {
+            Contender::Verbs(device, ..) => device.is_named(&document.device.name),
+            Contender::Tcp(_) => document.device.name == contender.device(),
+            Contender::Mpi(..) => true,
+        };
+        if !is_right {
             return Err(SampleError::Device(document.device.name, contender.device()));
         }
         Ok((document, processors::interrupt_shares(before, after)))
@@ -214,7 +219,7 @@ impl Measuring<'_> {
         Ok(finished.printed)
     }
 
-    /// Returns the command line of the program. Over the edge, the command is `ethernot run`.
+    /// Returns the command line of the program. On a device, the command is `ethernot run`.
     fn words(
         &self,
         contender: &Contender,
@@ -224,12 +229,11 @@ impl Measuring<'_> {
         let programs = &self.wishes.programs;
         let shown = |path: &Path| path.display().to_string();
         let mut words = match contender {
-            Contender::Edge(..) => vec![
-                shown(place.own_program),
-                "run".to_string(),
-                "--".to_string(),
-                shown(&programs.iwarp_perf),
-            ],
+            Contender::Verbs(device, ..) => {
+                let mut words = device.words(place.own_program);
+                words.push(shown(&programs.iwarp_perf));
+                words
+            }
             Contender::Tcp(_) | Contender::Mpi(..) => vec![shown(&programs.tcp_perf)],
         };
         words.extend(arguments.split_whitespace().map(str::to_string));
@@ -239,7 +243,7 @@ impl Measuring<'_> {
     fn client_words(&self, contender: &Contender, amount: &str) -> String {
         let manner = if contender.manner() == Manner::Events { "--events" } else { "" };
         let operation = match contender {
-            Contender::Edge(operation, _) => format!("--operation {}", operation.name()),
+            Contender::Verbs(_, operation, _) => format!("--operation {}", operation.name()),
             Contender::Tcp(_) | Contender::Mpi(..) => String::new(),
         };
         let address = self.hosts.server_address();
@@ -303,7 +307,7 @@ struct Once {
 
 const fn program_name(contender: &Contender) -> &'static str {
     match contender {
-        Contender::Edge(..) => "iwarp-perf",
+        Contender::Verbs(..) => "iwarp-perf",
         Contender::Tcp(_) => "tcp-perf",
         Contender::Mpi(..) => "mpi-perf",
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::contender::EDGE;
+use super::contender::Provided;
 use super::document::DocumentError;
 use super::figures::Surroundings;
 use super::hosts::Hosts;
@@ -111,8 +111,8 @@ enum RegistrationError {
     Program(#[from] ProgramError),
     #[error(transparent)]
     Document(#[from] DocumentError),
-    #[error("the program ran on device {0} instead of {EDGE}")]
-    Device(String),
+    #[error("the program ran on device {0} instead of {1}")]
+    Device(String, &'static str),
 }
 
 /// Returns the number of runs that [`measure`] makes.
@@ -128,15 +128,17 @@ pub(super) fn measure(
     observer: &mut dyn Observer,
 ) -> Registration {
     let mut found = Registration { points: Vec::new(), growth: Vec::new(), failures: Vec::new() };
-    let has_device = devices.iter().any(|row| row.name == EDGE);
+    // The cost is that of the host's memory, so one device is enough.
+    let device = wishes.provided().first().copied().unwrap_or(Provided::Edge);
+    let has_device = devices.iter().any(|row| row.name == device.name());
     for sweep in sweeps(wishes) {
         let measured = if has_device {
-            (Measuring { wishes, hosts, sweep: &sweep }).runs(observer)
+            (Measuring { wishes, hosts, sweep: &sweep, device }).runs(observer)
         } else {
             Err(NOT_ASKED_FOR.to_string())
         };
         match measured {
-            Ok((runs, surroundings)) => found.add(&runs, surroundings),
+            Ok((runs, surroundings)) => found.add(device, &runs, surroundings),
             Err(cannot_run) => {
                 found.failures.push(SweepFailure { name: sweep.name(), cannot_run });
             }
@@ -192,6 +194,7 @@ struct Measuring<'a> {
     wishes: &'a Wishes,
     hosts: &'a Hosts,
     sweep: &'a Sweep,
+    device: Provided,
 }
 
 /// The points of each run, and the load of the machine.
@@ -237,12 +240,12 @@ impl Measuring<'_> {
             self.wishes.seconds,
         );
         let program = self.wishes.programs.memory_registration.display().to_string();
-        let words = [client.own_program.display().to_string(), "run".into(), "--".into(), program];
-        let words = words.into_iter().chain(arguments.split_whitespace().map(str::to_string));
+        let words = self.device.words(client.own_program).into_iter().chain([program]);
+        let words = words.chain(arguments.split_whitespace().map(str::to_string));
         let running = Running::start(&client, "memory-registration", words.collect())?;
         let document = RegistrationDocument::parse(&running.finish(self.limit())?.printed)?;
-        if document.device.name != EDGE {
-            return Err(RegistrationError::Device(document.device.name));
+        if !self.device.is_named(&document.device.name) {
+            return Err(RegistrationError::Device(document.device.name, self.device.name()));
         }
         Ok(document.points)
     }
@@ -261,11 +264,11 @@ impl Measuring<'_> {
 impl Registration {
     /// Adds the points of a sweep. If the sweep has several sizes, also adds the growth of the
     /// cost.
-    fn add(&mut self, runs: &[Vec<RegistrationRun>], surroundings: Surroundings) {
+    fn add(&mut self, device: Provided, runs: &[Vec<RegistrationRun>], surroundings: Surroundings) {
         let Some(first) = runs.first() else { return };
         for index in 0..first.len() {
             let here: Vec<_> = runs.iter().filter_map(|points| points.get(index)).collect();
-            let Some(point) = RegistrationPoint::of(&here, surroundings) else { continue };
+            let Some(point) = RegistrationPoint::of(device, &here, surroundings) else { continue };
             if self.points.iter().all(|other| other.name != point.name) {
                 self.points.push(point);
             }
@@ -280,7 +283,7 @@ impl Registration {
 }
 
 impl RegistrationPoint {
-    fn of(runs: &[&RegistrationRun], surroundings: Surroundings) -> Option<Self> {
+    fn of(device: Provided, runs: &[&RegistrationRun], surroundings: Surroundings) -> Option<Self> {
         let first = runs.first()?;
         let RegistrationRun { size, memory, alive, threads, .. } = first;
         let cost = |quantity: fn(&RegistrationRun) -> Quantity| {
@@ -297,7 +300,7 @@ impl RegistrationPoint {
         };
         Some(Self {
             name: format!("{memory}-{size}-{alive}-{threads}"),
-            device: EDGE.to_string(),
+            device: device.name().to_string(),
             memory: memory.clone(),
             size: *size,
             alive: *alive,
@@ -413,7 +416,7 @@ mod tests {
             vec![run(4096, 1.0, 1), run(1 << 30, 1.4, 1)],
             vec![run(4096, 2.0, 1), run(1 << 30, 2.8, 1)],
         ];
-        found.add(&runs, Surroundings::default());
+        found.add(Provided::Edge, &runs, Surroundings::default());
         assert_eq!(found.points[0].name, "touched-4096-1-1");
         assert_eq!(found.points[0].samples, 10);
         assert!((found.points[0].register.mean_us.median - 1.5).abs() < 1e-9, "{found:?}");
@@ -424,7 +427,8 @@ mod tests {
         );
         // The test adds two points: one with one thread, and one with another number of threads.
         // The second point has the same size as the first, so no growth is added.
-        found.add(&[vec![run(4096, 1.0, 1), run(4096, 1.0, 2)]], Surroundings::default());
+        let alive = [vec![run(4096, 1.0, 1), run(4096, 1.0, 2)]];
+        found.add(Provided::Edge, &alive, Surroundings::default());
         assert_eq!((found.points.len(), found.growth.len()), (3, 1));
     }
 

@@ -1,13 +1,27 @@
-//! The command that starts a rank on another host.
+//! The command line by which `ssh`, or a program that is used like it, runs a program on another
+//! host. The program there ends when its starter ends, or closes the input of the shell.
+//!
+//! ```
+//! let words = ["echo", "two words"].map(std::ffi::OsStr::new);
+//! let line = remote_shell::command([].iter(), words.into_iter());
+//! let mut shell = std::process::Command::new("sh"); // Stands for `ssh HOST`.
+//! let mut child = shell.arg("-c").arg(line).stdin(std::process::Stdio::piped()).spawn()?;
+//! let _held_open = child.stdin.take();
+//! assert!(child.wait()?.success());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Returns the command for a shell on the rank's host: it runs `words` with these variables, in the
+/// Returns the command for a shell on the other host: it runs `words` with these variables, in the
 /// folder of this process if there is one with this name, and ends with the status of the program.
+/// The program has no input.
 ///
-/// The program ends if the command's input ends, because the launcher holds the input open.
-pub(super) fn command<'a>(
+/// The program ends if the command's input ends, so hold the input open.
+pub fn command<'a>(
     variables: impl Iterator<Item = &'a (OsString, OsString)>,
     words: impl Iterator<Item = &'a OsStr>,
 ) -> OsString {
@@ -49,11 +63,11 @@ fn quoted(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Ends the program when the input ends, and returns its status.
-const WATCH: &str = "rank=$!
-{ cat <&3; kill $rank; sleep 1; kill -9 $rank; } >/dev/null 2>&1 &
+const WATCH: &str = "program=$!
+{ cat <&3; kill $program; sleep 1; kill -9 $program; } >/dev/null 2>&1 &
 watch=$!
 exec 3<&-
-wait $rank
+wait $program
 status=$?
 kill $watch
 exit $status";
@@ -63,6 +77,8 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    const SIGTERM: i32 = 15;
 
     fn started(words: &[&str]) -> std::process::Child {
         let variables = [("A".into(), "two words".into())];
@@ -88,6 +104,6 @@ mod tests {
     fn the_program_ends_with_the_input() {
         let mut child = started(&["sleep", "1000"]);
         drop(child.stdin.take());
-        assert_eq!(child.wait().unwrap().code(), Some(128 + libc::SIGTERM));
+        assert_eq!(child.wait().unwrap().code(), Some(128 + SIGTERM));
     }
 }
