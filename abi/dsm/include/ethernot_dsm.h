@@ -229,9 +229,11 @@ typedef struct ethernot_dsm_options {
    */
   uint32_t detect_races;
   /*
-   Reserved, must be 0.
+   If this is not 0, `ethernot_dsm_init` returns on rank 0 only. The other ranks run functions
+   that rank 0 starts by `ethernot_dsm_create`, and end when rank 0 calls
+   `ethernot_dsm_finalize`. Only rank 0 allocates then. Must be equal on all ranks.
    */
-  uint32_t reserved;
+  uint32_t creates;
 } ethernot_dsm_options;
 
 /*
@@ -302,6 +304,25 @@ ethernot_dsm_result ethernot_dsm_atomic_compare_swap(uint64_t *atomic,
  Replaces the value of an atomic. Returns the former value; `former` may be NULL.
  */
 ethernot_dsm_result ethernot_dsm_atomic_swap(uint64_t *atomic, uint64_t value, uint64_t *former);
+
+/*
+ Runs a function on a rank that runs none. With the option `creates`, only rank 0 returns from
+ `ethernot_dsm_init`, and all others run the functions of this call. The function finds the global
+ variables of the program as they are on rank 0 now. From then on they are its own. What they
+ point to must be in the region, or a global variable, or a function. `stdout` and other variables
+ of libraries are not copied. Returns as soon as the function begins.
+
+ All ranks must run the same file with its functions at the same addresses. If a program contains
+ a call of this function, the library starts it again before `main`, without address
+ randomization.
+ */
+ethernot_dsm_result ethernot_dsm_create(void (*function)(void));
+
+/*
+ Waits until all functions that `ethernot_dsm_create` has started have returned. Then rank 0 sees
+ what they wrote, and can start others.
+ */
+ethernot_dsm_result ethernot_dsm_wait_created(void);
 
 /*
  Returns the error text of the last failed call of this thread. Returns an empty string if no

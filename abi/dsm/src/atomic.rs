@@ -3,8 +3,8 @@
 use dsm::AtomicOperation;
 
 use crate::failure::{Failure, Result, call};
-use crate::joined::dsm;
 use crate::outputs::{has_place, put};
+use crate::rank::dsm;
 
 /// Returns the value of an atomic, a word of 8 bytes of the region at a multiple of 8. Atomics order
 /// no other accesses. Do not access the word by loads and stores while ranks use it as an atomic.

@@ -1,14 +1,15 @@
 //! Joining the other ranks, and leaving them.
 
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dsm::{Dsm, RankFailure};
 
+use crate::created;
 use crate::failure::{Failure, Result, call};
 use crate::options::{self, known};
 use crate::outputs::{has_place, put};
+use crate::rank::{self, dsm};
 
 /// How writes to the memory are found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -75,8 +76,10 @@ pub struct Options {
     /// If this is not 0, races are reported on standard error. Must be equal on all ranks. Needs a
     /// method other than `ETHERNOT_DSM_METHOD_ASYNCHRONOUS`.
     pub detect_races: u32,
-    /// Reserved, must be 0.
-    pub reserved: u32,
+    /// If this is not 0, `ethernot_dsm_init` returns on rank 0 only. The other ranks run functions
+    /// that rank 0 starts by `ethernot_dsm_create`, and end when rank 0 calls
+    /// `ethernot_dsm_finalize`. Only rank 0 allocates then. Must be equal on all ranks.
+    pub creates: u32,
 }
 
 // SAFETY: the structure has C layout, begins with its size, and has no padding at its end. Zeros are
@@ -96,6 +99,7 @@ pub unsafe extern "C" fn ethernot_dsm_init(options: *const Options) -> Result {
         // SAFETY: the program upholds that the pointer is null or valid for the size in the
         // structure.
         let given = unsafe { known(options) }?;
+        let creates = given.is_some_and(|given| given.creates != 0);
         let options = match given {
             None => dsm::Options::new(),
             // SAFETY: the program upholds that the strings end with a zero byte, and that
@@ -103,8 +107,8 @@ pub unsafe extern "C" fn ethernot_dsm_init(options: *const Options) -> Result {
             Some(given) => unsafe { to_rust(given) }?,
         };
         let dsm = Dsm::join(options)?;
-        *JOINED.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(dsm));
-        Ok(())
+        rank::set(dsm);
+        if creates { created::begin() } else { Ok(()) }
     })
 }
 
@@ -138,15 +142,8 @@ pub extern "C" fn ethernot_dsm_method_in_use() -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_dsm_finalize() -> Result {
     call(|| {
-        let mut joined = JOINED.write().unwrap_or_else(PoisonError::into_inner);
-        let dsm = joined.take().ok_or_else(not_joined)?;
-        let dsm = Arc::try_unwrap(dsm).map_err(|dsm| {
-            *joined = Some(dsm);
-            let text = "another thread is inside of a call; join the threads of the program first";
-            Failure::new(Result::Misuse, text)
-        })?;
-        drop(joined);
-        Ok(dsm.finalize()?)
+        created::end()?;
+        rank::leave()
     })
 }
 
@@ -206,17 +203,6 @@ pub unsafe extern "C" fn ethernot_dsm_read_counters(counters: *mut Counters) -> 
     })
 }
 
-/// Returns the rank of this process.
-pub(crate) fn dsm() -> std::result::Result<Arc<Dsm>, Failure> {
-    let joined = JOINED.read().unwrap_or_else(PoisonError::into_inner);
-    joined.clone().ok_or_else(not_joined)
-}
-
-fn not_joined() -> Failure {
-    let text = "the process has not joined, or has left; call ethernot_dsm_init first";
-    Failure::new(Result::NotJoined, text)
-}
-
 /// Returns a number of the rank, or -1.
 fn number(of: impl FnOnce(&Dsm) -> usize) -> i32 {
     let mut found = -1;
@@ -254,9 +240,6 @@ unsafe fn to_rust(given: Options) -> std::result::Result<dsm::Options, Failure> 
     };
     if given.detect_races != 0 {
         options = options.detect_races();
-    }
-    if given.reserved != 0 {
-        return Err(Failure::new(Result::Invalid, "reserved is not 0; set it to 0"));
     }
     if given.ranks != 0 {
         options = options.rank(given.rank as usize, given.ranks as usize);
@@ -309,7 +292,3 @@ impl Context {
         self.0
     }
 }
-
-/// The rank of this process. Locked only to copy or replace the reference, never during a call of
-/// the rank.
-static JOINED: RwLock<Option<Arc<Dsm>>> = RwLock::new(None);

@@ -15,11 +15,16 @@
 )]
 
 pub mod atomic;
+pub mod created;
 pub mod failure;
+mod fixed_addresses;
+mod image;
 pub mod joined;
+mod loaded;
 pub mod memory;
 #[path = "../../c/src/options.rs"]
 mod options;
 mod outputs;
+mod rank;
 pub mod synchronization;
 pub mod version;

@@ -4,9 +4,10 @@ use std::ffi::c_void;
 
 use dsm::{Access, Allocation, Home};
 
+use crate::created;
 use crate::failure::{Failure, Result, call};
-use crate::joined::dsm;
 use crate::outputs::{has_place, put};
+use crate::rank::dsm;
 
 /// The allocation begins at a page and shares no page with others, whatever its size.
 pub const ETHERNOT_DSM_OWN_PAGES: u32 = 1;
@@ -51,6 +52,10 @@ pub unsafe extern "C" fn ethernot_dsm_alloc(
         } else {
             (bytes, alignment)
         };
+        created::check_allocates()?;
+        if home != Home::FirstWrite {
+            created::check_together("this allocation", "allocate without the flag")?;
+        }
         let allocation = Allocation::new().align(alignment).home(home);
         let start = dsm()?.alloc_with::<u8>(bytes, allocation)?.as_ptr();
         // SAFETY: null was rejected above, and the program upholds that there is room. No lock is

@@ -3,8 +3,9 @@
 
 use std::ffi::c_void;
 
+use crate::created;
 use crate::failure::{Failure, Result, call};
-use crate::joined::dsm;
+use crate::rank::dsm;
 
 /// Acquires the lock that an address names. Afterwards, the thread sees what others wrote before
 /// they released the lock. Not recursive: if this thread holds the lock already, returns
@@ -42,7 +43,10 @@ pub extern "C" fn ethernot_dsm_read_write_unlock(lock: *const c_void) -> Result 
 /// wrote before it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_dsm_barrier() -> Result {
-    call(|| Ok(dsm()?.barrier()?))
+    call(|| {
+        created::check_together("ethernot_dsm_barrier", "use ethernot_dsm_barrier_at")?;
+        Ok(dsm()?.barrier()?)
+    })
 }
 
 /// Waits until `count` threads are at the barrier that an address names.

@@ -57,7 +57,7 @@ fn options() -> Options {
         threads: 0,
         method: 0,
         detect_races: 0,
-        reserved: 0,
+        creates: 0,
     }
 }
 

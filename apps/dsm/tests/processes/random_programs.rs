@@ -66,7 +66,7 @@ fn many_programs_see_one_memory_over_two_links_that_lose_frames_and_are_cut() {
 }
 
 /// Returns the seeds of a slow test. The variable `SEEDS` has other ones, such as `17..18`.
-fn many() -> Range<u64> {
+pub(crate) fn many() -> Range<u64> {
     let Ok(text) = env::var("SEEDS") else { return 0..MANY };
     let bounds =
         text.split_once("..").and_then(|(start, end)| Some(start.parse().ok()?..end.parse().ok()?));

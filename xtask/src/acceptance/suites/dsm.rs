@@ -105,10 +105,11 @@ pub(super) const ROWS: &[Row] = &[
         bound_quick: None,
         probe: Probe::Verdicts(&["verbs", "frameworks", "queue-pairs", "rust-api", "sockets"]),
     },
-    missing(
+    printed(
         "copies over shared memory with two of our libraries loaded, against one",
         Bound::AtLeast(0.97, "x"),
-        "not built yet: no test loads two libraries and measures",
+        "copies with two libraries against one",
+        tests("ethernot-dsm-c", "--test=two_libraries", "copies_with_two_libraries_against_one"),
     ),
     none_fails(
         "random race-free programs against sequential memory, in virtual time, 2 to 64 nodes, 20 000 seeds",
@@ -133,6 +134,17 @@ pub(super) const ROWS: &[Row] = &[
         "dsm",
         "--release --test processes many_programs_see_one_memory_over -- --ignored",
         false,
+    ),
+    printed(
+        "same, synchronous write protection in a guest with Linux 6.1",
+        Bound::AtLeast(500.0, "programs"),
+        "random programs that are right in a guest, synchronous",
+        Tests {
+            package: "dsm",
+            target: "--test=processes",
+            part: "many_programs_see_one_memory_in_a_guest",
+            part_quick: None,
+        },
     ),
     none_fails(
         "same, few programs of each kind",
