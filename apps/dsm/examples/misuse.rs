@@ -5,15 +5,9 @@ use std::{env, ptr, thread};
 
 use dsm::{Dsm, Error, Method, Options};
 
-fn main() {
-    let mistake = env::args().nth(1).unwrap_or_default();
-    if let Err(error) = make(&mistake) {
-        eprintln!("{error}");
-        std::process::exit(1);
-    }
-}
-
-fn make(mistake: &str) -> Result<(), Error> {
+fn main() -> Result<(), Error> {
+    let argument = env::args().nth(1).unwrap_or_default();
+    let mistake = argument.as_str();
     let options = Options::new().limit(Duration::from_secs(3));
     match mistake {
         "range-taken" => map_at(0x2000_0000_0000),

@@ -1,5 +1,6 @@
 //! Errors of the crate.
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
@@ -11,7 +12,10 @@ use crate::failure::RankFailure;
 use crate::misuse::MisusedCall;
 
 /// Why a call of the crate failed.
-#[derive(Debug, Error)]
+///
+/// Its `Debug` form is its text and the causes that the text does not contain, because a program
+/// whose `main` returns the error prints this form.
+#[derive(Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A variable of the environment has no number.
@@ -135,6 +139,29 @@ pub enum Error {
     Failed(#[from] RankFailure),
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_with_causes(self, formatter)
+    }
+}
+
+/// Writes the text of an error, and the causes that the text does not contain.
+pub(crate) fn write_with_causes(
+    error: &dyn std::error::Error,
+    formatter: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let further = error.to_string();
+        if !text.contains(&further) {
+            text = format!("{text}: {further}");
+        }
+        cause = error.source();
+    }
+    formatter.write_str(&text)
+}
+
 /// Returns ranks as text: `rank 3`, or `ranks 1, 3`.
 fn listed(ranks: &[usize]) -> String {
     let names: Vec<_> = ranks.iter().map(usize::to_string).collect();
@@ -149,5 +176,27 @@ impl Error {
     {
         let step = step.into();
         move |source| Self::Network { step, source: source.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error whose text does not contain its cause.
+    #[derive(Debug, Error)]
+    #[error("the socket is closed")]
+    struct Socket(#[source] io::Error);
+
+    #[test]
+    fn the_debug_form_is_the_text_with_each_cause_once() {
+        let limit = Duration::from_secs(30);
+        let (ranks, meet) = (vec![1], "127.0.0.1:7000".to_owned());
+        let missing = Error::Missing { ranks, size: 2, meet, limit, cause: None };
+        assert_eq!(format!("{missing:?}"), missing.to_string());
+        assert!(format!("{missing:?}").starts_with("rank 1 did not come within 30s; check"));
+        let cause = Socket(io::Error::other("no route"));
+        let error = Error::network("connect to rank 1")(cause);
+        assert_eq!(format!("{error:?}"), "connect to rank 1: the socket is closed: no route");
     }
 }

@@ -1,12 +1,16 @@
 //! Why ranks cannot be started or served.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 
 use thiserror::Error;
 
-/// Why [`Launch::run`](super::Launch::run) failed.
-#[derive(Debug, Error)]
+use crate::error::write_with_causes;
+
+/// Why [`Launch::run`](super::Launch::run) failed. Its `Debug` form is its text, as that of
+/// [`crate::Error`].
+#[derive(Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// The number of ranks is out of range.
@@ -49,6 +53,12 @@ pub enum LaunchError {
     /// The kernel does not say whether a rank has ended.
     #[error("wait for the ranks: {0}")]
     Wait(#[source] io::Error),
+}
+
+impl fmt::Debug for LaunchError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_with_causes(self, formatter)
+    }
 }
 
 fn remedy(error: &io::Error) -> &'static str {
