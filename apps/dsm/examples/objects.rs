@@ -184,10 +184,13 @@ fn streams(dsm: &Dsm) -> Outcome {
 fn misuse(dsm: &Dsm) -> Outcome {
     let key = 0x40;
     let error = dsm.unlock(key).unwrap_err().to_string();
-    assert!(error.contains("0x40") && error.contains("lock before each unlock"), "{error}");
+    assert!(
+        error.contains("0x40") && error.contains("unlock on the thread that has locked"),
+        "{error}"
+    );
     dsm.lock(key)?;
     let error = dsm.lock(key).unwrap_err();
-    assert!(matches!(error, Error::Misuse(misuse) if misuse.rank() == dsm.rank()), "{error}");
+    assert!(matches!(&error, Error::Misuse(misuse) if misuse.rank() == dsm.rank()), "{error}");
     dsm.unlock(key)?;
     let error = dsm.barrier_at(8, 1000).unwrap_err().to_string();
     assert!(error.contains("1000 threads"), "{error}");

@@ -4,7 +4,7 @@ use std::sync::{MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dsm_protocol::{Access, Call, CallError, PageNumber, ThreadNumber};
+use dsm_protocol::{Access, Call, CallError, Misuse, PageNumber, ThreadNumber};
 
 use crate::core::{Core, Inside, State};
 use crate::error::Error;
@@ -65,7 +65,7 @@ impl Core {
         let _inside = Inside::enter();
         let mut state = self.lock();
         let State { node, host, .. } = &mut *state;
-        node.start(host, thread, call).map_err(|misuse| MisusedCall::new(misuse, self.rank))?;
+        node.start(host, thread, call).map_err(|misuse| self.misused(misuse))?;
         let mut awake_until = None;
         loop {
             if let Some(result) = state.node.take(thread) {
@@ -124,12 +124,16 @@ impl Core {
     ) -> Result<u64, Error> {
         match result {
             Ok(value) => Ok(value),
-            Err(CallError::Misuse(misuse)) => Err(MisusedCall::new(misuse, self.rank).into()),
+            Err(CallError::Misuse(misuse)) => Err(self.misused(misuse).into()),
             Err(CallError::Failure(_)) => {
                 self.advance(&mut state);
                 self.failed(state)
             }
         }
+    }
+
+    fn misused(&self, misuse: Misuse) -> MisusedCall {
+        MisusedCall::new(misuse, self.rank, &self.places)
     }
 
     /// Returns the failure to a program that handles it. Otherwise waits until the progress thread

@@ -269,7 +269,7 @@ fn join(options: Options) -> Result<&'static Core, Error> {
     let mut host = Host { memory, network };
     // The control memory has its first words before a peer can read them.
     let node =
-        Node::new(config, &mut host).map_err(|misuse| MisusedCall::new(misuse, seat.rank))?;
+        Node::new(config, &mut host).map_err(|misuse| MisusedCall::new(misuse, seat.rank, &[]))?;
     let greeting = Greeting {
         rank: seat.rank as u32,
         settings: Settings { size: seat.size as u32, pages, threads: threads.into(), races },

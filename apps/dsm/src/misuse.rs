@@ -4,16 +4,24 @@ use dsm_protocol::Misuse;
 use thiserror::Error;
 
 /// A call that is not permitted. It has changed nothing.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("rank {rank}: {misuse}; {remedy}", remedy = remedy(misuse))]
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("rank {rank}: {misuse}{holder}; {remedy}", remedy = remedy(misuse))]
 pub struct MisusedCall {
     misuse: Misuse,
     rank: usize,
+    /// Where the rank runs that holds the lock, as a part of the text; empty if none does.
+    holder: String,
 }
 
 impl MisusedCall {
-    pub(crate) const fn new(misuse: Misuse, rank: usize) -> Self {
-        Self { misuse, rank }
+    /// Describes a misuse by rank `rank`. `places` says where each rank runs.
+    pub(crate) fn new(misuse: Misuse, rank: usize, places: &[String]) -> Self {
+        let holder = match misuse {
+            Misuse::HeldElsewhere { rank, .. } => places.get(rank.index()),
+            _ => None,
+        };
+        let holder = holder.map(|place| format!(" (that rank is {place})"));
+        Self { misuse, rank, holder: holder.unwrap_or_default() }
     }
 
     /// Returns what is not permitted.
@@ -35,7 +43,9 @@ pub(crate) const fn remedy(misuse: &Misuse) -> &'static str {
         Misuse::Busy(_) => "make no call inside of another one",
         Misuse::NoPage(_) => "use memory that `Dsm::alloc` has returned",
         Misuse::NotHeld(_) => "lock before each unlock, and unlock on the thread that has locked",
-        Misuse::HeldBy { .. } => "unlock on the thread that has locked",
+        Misuse::HeldBy { .. } | Misuse::HeldElsewhere { .. } => {
+            "unlock on the thread that has locked"
+        }
         Misuse::HeldAlready(_) => "unlock it first: a thread cannot lock twice",
         Misuse::OtherKind(_) => "use another address or number for each object",
         Misuse::OtherCount(_) => {
@@ -52,13 +62,23 @@ pub(crate) const fn remedy(misuse: &Misuse) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use dsm_protocol::Rank;
+
     use super::*;
 
     #[test]
     fn the_text_names_rank_address_holder_and_remedy() {
-        let call = MisusedCall::new(Misuse::HeldBy { lock: 0x40, thread: 2 }, 3);
-        let text = call.to_string();
-        assert!(text.starts_with("rank 3: thread 2 of this rank holds the lock at 0x40"), "{text}");
-        assert!(text.ends_with("unlock on the thread that has locked"), "{text}");
+        let places = ["process 7 on here".to_owned(), "process 8 on there".to_owned()];
+        let text = |misuse| MisusedCall::new(misuse, 3, &places).to_string();
+        assert_eq!(
+            text(Misuse::HeldBy { lock: 0x40, thread: 2 }),
+            "rank 3: thread 2 of this rank holds the lock at 0x40, not the calling thread; unlock on \
+             the thread that has locked"
+        );
+        assert_eq!(
+            text(Misuse::HeldElsewhere { lock: 0x40, rank: Rank(1), thread: 2 }),
+            "rank 3: thread 2 of rank 1 holds the lock at 0x40, not the calling thread (that rank is \
+             process 8 on there); unlock on the thread that has locked"
+        );
     }
 }

@@ -132,7 +132,8 @@ impl Options {
     /// Sets how long a thread may make no call while others wait for it in a barrier or for a lock,
     /// until the watchdog reports it on standard error: 10 s by default. The report says whether the
     /// thread reads a page that another rank has changed: plain memory shows no changes of other
-    /// ranks. `None` switches the watchdog off.
+    /// ranks. The watchdog also reports a thread that has waited for a lock for so long, with the rank
+    /// and the thread that hold it. `None` switches the watchdog off.
     pub fn watchdog(mut self, limit: Option<Duration>) -> Self {
         self.watchdog = limit;
         self

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use dsm_protocol::{PageNumber, Rank, ThreadNumber};
 
-/// A thread for which other threads wait, and that has made no call for a while.
+/// A thread for which other threads wait, while it makes no call or waits at another object; or a
+/// thread that has waited for a lock for long.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StallReport {
     pub(crate) thread: usize,
@@ -52,6 +53,8 @@ pub(crate) struct Watch {
     /// Since when other threads wait for this rank.
     pub(crate) awaited_since: Option<Instant>,
     pub(crate) next_look: Instant,
+    /// A thread that has waited for long, and its lock, whose holder is being searched.
+    pub(crate) wanted: Option<(ThreadNumber, u64)>,
 }
 
 /// What the watchdog knows of a thread.
@@ -82,6 +85,7 @@ impl Watch {
             stage: Stage::Quiet,
             awaited_since: None,
             next_look: Instant::now(),
+            wanted: None,
         }
     }
 

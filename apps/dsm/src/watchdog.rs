@@ -1,9 +1,10 @@
-//! The watchdog: reports a thread for which other threads wait, while it makes no call.
+//! The watchdog: reports a thread for which other threads wait, while it makes no call or waits at
+//! another object, and a thread that waits for a lock.
 //!
-//! Such a thread may spin on plain memory, in which it never sees a change of another rank. To find
-//! out, the watchdog hides the pages that other ranks have changed since this rank last acquired: it
-//! takes them out of the view. If the thread faults on one of them, it reads it. The fault maps the
-//! page again, with the contents that it had.
+//! A thread that makes no call may spin on plain memory, in which it never sees a change of another
+//! rank. To find out, the watchdog hides the pages that other ranks have changed since this rank last
+//! acquired: it takes them out of the view. If the thread faults on one of them, it reads it. The
+//! fault maps the page again, with the contents that it had.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +12,7 @@ use std::fs;
 use std::mem;
 use std::time::{Duration, Instant};
 
-use dsm_protocol::{Awaited, PageNumber, Rank, ThreadNumber};
+use dsm_protocol::{Awaited, Obstacle, PageNumber, Rank, ThreadNumber};
 
 use crate::core::{Core, State};
 use crate::heap::REGION;
@@ -24,13 +25,24 @@ impl Core {
             return Vec::new();
         };
         state.watch.next_look = now + (limit / 10).min(LOOK_AGAIN_MAX);
+        let mut reports = self.watch_awaited(state, limit, now);
+        reports.extend(self.watch_locks(state, limit));
+        reports
+    }
+
+    /// Takes the next step for a thread for which others wait.
+    fn watch_awaited(&self, state: &mut State, limit: Duration, now: Instant) -> Vec<StallReport> {
         let Some(awaited) = state.node.waits_for_this() else {
             state.watch.awaited_since = None;
             state.watch.stage = Stage::Quiet;
             return Vec::new();
         };
         let since = *state.watch.awaited_since.get_or_insert(now);
-        let is_late = now.duration_since(since) >= limit;
+        let waits = now.duration_since(since);
+        let is_late = waits >= limit;
+        if is_late && let Some(report) = self.watch_objects(state, (awaited, waits), limit) {
+            return vec![report];
+        }
         match mem::take(&mut state.watch.stage) {
             Stage::Quiet if is_late && !stalled(state, awaited, limit, now).is_empty() => {
                 state.node.inspect(&mut state.host);
@@ -48,7 +60,6 @@ impl Core {
                 state.watch.stage = Stage::Hides { since, changed };
             }
             Stage::Hides { since: hidden, changed } => {
-                let waits = now.duration_since(since);
                 let threads = stalled(state, awaited, limit, now);
                 let report =
                     |thread| self.report(state, (awaited, waits), thread, (hidden, &changed), now);
@@ -56,6 +67,72 @@ impl Core {
             }
         }
         Vec::new()
+    }
+
+    /// Reports a thread that waits at an object for `limit`, while others wait in the barrier of all
+    /// threads.
+    fn watch_objects(
+        &self,
+        state: &mut State,
+        (awaited, waits): (Awaited, Duration),
+        limit: Duration,
+    ) -> Option<StallReport> {
+        if !matches!(awaited, Awaited::Barrier { .. }) {
+            return None;
+        }
+        let waits_at = |thread: ThreadNumber| match late(state, thread, limit)? {
+            (Obstacle::Object(object), own) => Some((thread.index(), object, own)),
+            (Obstacle::Lock(_), _) => None,
+        };
+        let (thread, object, own) = (0..self.threads).map(ThreadNumber).find_map(waits_at)?;
+        state.watch.threads.get_mut(thread)?.is_reported = true;
+        let text = format!(
+            "{}: {}, but thread {thread} has waited for the object {object:#x} for {own:.1?}; all \
+             threads must come to the same barriers",
+            self.name_of(self.rank),
+            sentence(awaited, waits, self)
+        );
+        Some(StallReport { thread, page: None, text })
+    }
+
+    /// Reports a thread that has waited for a lock for `limit`, with the thread that holds the lock.
+    /// Of threads that each wait for the other's lock, each is reported on its rank.
+    fn watch_locks(&self, state: &mut State, limit: Duration) -> Option<StallReport> {
+        let Some((thread, lock)) = state.watch.wanted else {
+            let waits_for = |thread: ThreadNumber| match late(state, thread, limit)? {
+                (Obstacle::Lock(lock), _) => Some((thread, lock)),
+                (Obstacle::Object(_), _) => None,
+            };
+            let wanted = (0..self.threads).map(ThreadNumber).find_map(waits_for)?;
+            state.watch.wanted = Some(wanted);
+            state.node.search(&mut state.host, wanted.1);
+            return None;
+        };
+        if state.node.is_searching() {
+            return None;
+        }
+        state.watch.wanted = None;
+        let (rank, holder) = state.node.found_holder()?;
+        // The thread may have got the lock meanwhile.
+        let (obstacle, waits) = late(state, thread, limit)?;
+        if obstacle != Obstacle::Lock(lock) {
+            return None;
+        }
+        let thread = thread.index();
+        state.watch.threads.get_mut(thread)?.is_reported = true;
+        let text = format!(
+            "{}: thread {thread} has waited for the lock {lock:#x} for {waits:.1?}, which thread {} of \
+             {} holds; release it there, or acquire locks in the same order on all ranks",
+            self.name_of(self.rank),
+            holder.0,
+            self.name_of(rank.index())
+        );
+        Some(StallReport { thread, page: None, text })
+    }
+
+    /// Returns a rank with its process and host.
+    fn name_of(&self, rank: usize) -> String {
+        format!("rank {rank} ({})", self.places.get(rank).map_or("", String::as_str))
     }
 
     fn report(
@@ -71,8 +148,7 @@ impl Core {
         let fault = seen.fault;
         let stale = fault.filter(|(_, time)| *time >= hidden);
         let stale = stale.and_then(|(page, _)| Some((page, *changed.get(&page)?)));
-        let place = self.places.get(self.rank).map_or("", String::as_str);
-        let mut text = format!("rank {} ({place}): {}", self.rank, sentence(awaited, waits, self));
+        let mut text = format!("{}: {}", self.name_of(self.rank), sentence(awaited, waits, self));
         // Writing to a string cannot fail. So below.
         let _ = write!(text, ", but thread {thread}, which {}", activity(seen.task));
         let _ = match seen.left {
@@ -128,6 +204,15 @@ fn stalled(state: &State, awaited: Awaited, limit: Duration, now: Instant) -> Ve
     };
     let threads = state.watch.threads.iter().enumerate();
     threads.filter(is_stalled).map(|(index, _)| index).collect()
+}
+
+/// Returns what a thread waits for, and how long, if it has waited for `limit` and is not reported.
+fn late(state: &State, thread: ThreadNumber, limit: Duration) -> Option<(Obstacle, Duration)> {
+    let obstacle = state.node.obstacle_of(thread)?;
+    let since = state.node.waits_since(thread)?;
+    let waits = Duration::from_nanos(state.host.network.now().saturating_sub(since));
+    let is_reported = state.watch.threads.get(thread.index())?.is_reported;
+    (waits >= limit && !is_reported).then_some((obstacle, waits))
 }
 
 /// Takes pages out of the view that threads of this rank only read.

@@ -90,6 +90,10 @@ impl Run {
                 self.host.push(Arrival::Notified { from, notification }, Vec::new());
             }
             13 => self.host.write_control(input),
+            14 if choice >> 4 == 15 => {
+                let lock = u64::from(input.u8() & 0x1c);
+                self.node.search(&mut self.host, lock);
+            }
             14 => self.host.write_page(input),
             _ if choice >> 4 == 15 => {
                 let rank = self.peer(input);
@@ -177,8 +181,10 @@ impl Run {
 
 /// Returns a message whose kind and length fit together; all else is as the input says.
 fn message(input: &mut Input<'_>, nodes: u8) -> Vec<u8> {
-    let (kind, code) = (1 + input.u8() % 8, input.u8() & 15);
-    let (thread, count) = (u16::from(input.u8() & 1), input.small());
+    let (kind, code) = (1 + input.u8() % 10, input.u8() & 15);
+    let (thread, count) = (input.u8() & 3, input.small());
+    // The largest number stands for the driver.
+    let thread = if thread == 3 { u16::MAX } else { u16::from(thread & 1) };
     let address = u64::from(input.u8() & 0x1c);
     let mut bytes = vec![kind, code];
     bytes.extend(thread.to_le_bytes());

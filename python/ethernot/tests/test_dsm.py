@@ -144,7 +144,7 @@ def test_errors_name_the_remedy():
             else:
                 raise AssertionError(words)
         lock = shared.lock(3)
-        fails(ValueError, "lock before each unlock", lock.release)
+        fails(ValueError, "unlock on the thread that has locked", lock.release)
         with lock:
             fails(ValueError, "holds the lock", lock.acquire)
         fails(ValueError, "numbers of locks", lambda: shared.lock(-1))

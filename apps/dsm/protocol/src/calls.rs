@@ -18,7 +18,9 @@ impl Node {
     /// may be at once.
     ///
     /// # Errors
-    /// [`Misuse`] if the call is not permitted. Then nothing has happened.
+    /// [`Misuse`] if the call is not permitted. Then nothing has happened. If no thread of this node
+    /// holds the lock that the call releases, the error is its result instead, because it names the
+    /// node that holds the lock.
     pub fn start(
         &mut self,
         host: &mut dyn Host,
@@ -30,12 +32,17 @@ impl Node {
             Some(Stage::Idle) => {}
             Some(_) => return Err(Misuse::Busy(thread.0)),
         }
-        self.check(thread, call)?;
+        let unheld = match self.check(thread, call) {
+            Err(Misuse::NotHeld(lock)) if self.config.nodes > 1 => Some(lock),
+            checked => checked.map(|()| None)?,
+        };
         if let Some(started) = self.started.get_mut(thread.index()) {
             *started = host.now();
         }
         if let Some(failure) = self.failure() {
             self.finish(thread, Err(failure.into()));
+        } else if let Some(lock) = unheld {
+            self.refuse_release(host, thread, lock);
         } else if let Err(failure) = self.begin(host, thread, call) {
             self.set_stage(thread, Stage::Fault);
             self.fail(host, failure);
@@ -51,9 +58,7 @@ impl Node {
                 Err(not_held(lock, self.locks.holder(lock)))
             }
             Call::ReadWriteUnlock(lock) if !self.read_write_locks.contains_key(&(lock, thread)) => {
-                let threads = (lock, ThreadNumber(0))..=(lock, ThreadNumber(u16::MAX));
-                let mut holders = self.read_write_locks.range(threads);
-                Err(not_held(lock, holders.next().map(|((_, thread), _)| *thread)))
+                Err(not_held(lock, self.read_write_holder(lock)))
             }
             Call::ReadLock(lock) | Call::WriteLock(lock)
                 if self.read_write_locks.contains_key(&(lock, thread)) =>

@@ -21,11 +21,21 @@ pub enum Misuse {
     /// The region has no such page.
     #[error("the region has no {0}")]
     NoPage(PageNumber),
-    /// No thread of the node holds the lock.
+    /// No thread of any node holds the lock.
     #[error(
-        "no thread of this rank holds the lock at {0:#x}: it was never locked, was unlocked twice, or another rank holds it"
+        "no thread of any rank holds the lock at {0:#x}: it was never locked, or was unlocked twice"
     )]
     NotHeld(u64),
+    /// A thread of another node holds the lock.
+    #[error("thread {thread} of {rank} holds the lock at {lock:#x}, not the calling thread")]
+    HeldElsewhere {
+        /// The lock.
+        lock: u64,
+        /// The node that holds it.
+        rank: Rank,
+        /// The thread of that node that holds it.
+        thread: u16,
+    },
     /// Another thread of the node holds the lock.
     #[error("thread {thread} of this rank holds the lock at {lock:#x}, not the calling thread")]
     HeldBy {

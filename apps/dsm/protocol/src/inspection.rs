@@ -1,5 +1,5 @@
-//! What a node can say of a thread that does not come: which nodes wait for it, and which pages it
-//! may read in vain.
+//! What a node can say of a thread that does not come: which nodes wait for it, what it waits for
+//! itself, and which pages it may read in vain.
 //!
 //! A thread that spins on plain memory waits for ever, because a page changes on a node only when
 //! the node acquires. Its driver finds such a thread in three steps: another node waits for this
@@ -14,7 +14,7 @@ use crate::identity::{PageNumber, Rank, ThreadNumber};
 use crate::layout::{Layout, LogEntry, decode_log_entry};
 use crate::memory::Host;
 use crate::node::{Node, word_at};
-use crate::node_state::{Inspection, Pending};
+use crate::node_state::{Inspection, Pending, Stage};
 use crate::page_table::State;
 
 /// What other threads wait for.
@@ -36,6 +36,16 @@ pub enum Awaited {
     },
 }
 
+/// What a thread waits for, and another thread must do, except the barrier of all threads.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Obstacle {
+    /// That a thread releases this lock or reader-writer lock.
+    Lock(u64),
+    /// That a thread uses this object: it adds to a semaphore, sets an event, signals a condition
+    /// variable, or comes to a barrier of some threads.
+    Object(u64),
+}
+
 /// Entries of each log that are read: the last ones.
 const ENTRIES_MAX: u64 = 512;
 
@@ -53,6 +63,20 @@ impl Node {
         }
         let (lock, holder, next) = self.locks.wanted()?;
         Some(Awaited::Lock { lock, holder, rank: next.unwrap_or(self.me()) })
+    }
+
+    /// Returns what a thread of this node waits for, if another thread must do it.
+    pub fn obstacle_of(&self, thread: ThreadNumber) -> Option<Obstacle> {
+        match *self.threads.get(thread.index())? {
+            Stage::Object(lock) if self.read_write_locks.contains_key(&(lock, thread)) => {
+                Some(Obstacle::Lock(lock))
+            }
+            Stage::Lock => self.locks.wanted_by(thread).map(Obstacle::Lock),
+            Stage::Object(object) | Stage::Sleep { condition: object, .. } => {
+                Some(Obstacle::Object(object))
+            }
+            _ => None,
+        }
     }
 
     /// Begins to read what other nodes have published and this node has not applied.

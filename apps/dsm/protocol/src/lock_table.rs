@@ -86,6 +86,13 @@ impl LockTable {
         })
     }
 
+    /// Returns the lock for which a thread of this node waits.
+    pub(crate) fn wanted_by(&self, thread: ThreadNumber) -> Option<u64> {
+        let mut locks = self.by_address.iter();
+        let (address, _) = locks.find(|(_, lock)| lock.waiting.contains(&thread))?;
+        Some(*address)
+    }
+
     /// Handles a thread that wants the lock.
     pub(crate) fn lock(&mut self, address: u64, thread: ThreadNumber) -> LockStep {
         let lock = self.by_address.entry(address).or_default();

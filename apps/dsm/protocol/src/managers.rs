@@ -69,6 +69,14 @@ impl Node {
                 self.detect(page, Changes { rank: from, position, clock, words })
             }
             Message::Dead { .. } => Ok(()),
+            Message::Locate { lock, thread } => {
+                let holder = self.holder(lock);
+                self.send(host, from, &Message::Holder { lock, thread, holder });
+                Ok(())
+            }
+            Message::Holder { lock, thread, holder } => {
+                self.handle_holder(from, lock, thread, holder)
+            }
         }
     }
 
@@ -158,7 +166,7 @@ impl Node {
         Ok(())
     }
 
-    fn is_asking(&self, thread: ThreadNumber, object: u64) -> bool {
+    pub(crate) fn is_asking(&self, thread: ThreadNumber, object: u64) -> bool {
         match self.threads.get(thread.index()) {
             Some(Stage::Object(asked)) => *asked == object,
             Some(Stage::Queue { condition, .. } | Stage::Sleep { condition, .. }) => {

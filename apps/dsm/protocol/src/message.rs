@@ -112,6 +112,10 @@ pub(crate) enum Message {
     Changed { page: PageNumber, position: u64, clock: Clock, words: Bitmap },
     /// To all: a node has died.
     Dead { rank: Rank, reason: Reason },
+    /// To all: a thread of the sender releases the lock, which no thread of the sender holds.
+    Locate { lock: u64, thread: ThreadNumber },
+    /// The answer: the thread of this node that holds the lock.
+    Holder { lock: u64, thread: ThreadNumber, holder: Option<ThreadNumber> },
 }
 
 impl Message {
@@ -155,6 +159,11 @@ impl Message {
             }
             Self::Dead { rank, reason } => {
                 header(to, 8, rank.0, none, *reason as u32, 0);
+            }
+            Self::Locate { lock, thread } => header(to, 9, 0, *thread, 0, *lock),
+            Self::Holder { lock, thread, holder } => {
+                let number = holder.map_or(0, |holder| holder.0.into());
+                header(to, 10, holder.is_some().into(), *thread, number, *lock);
             }
         }
     }
@@ -220,6 +229,15 @@ impl Message {
                 };
                 Self::Dead { rank: rank?, reason }
             }
+            9 => Self::Locate { lock: address, thread },
+            10 => {
+                let holder = match (code, u16::try_from(count).ok()?) {
+                    (0, 0) => None,
+                    (1, number) => Some(ThreadNumber(number)),
+                    _ => return None,
+                };
+                Self::Holder { lock: address, thread, holder }
+            }
             _ => return None,
         })
     }
@@ -240,7 +258,7 @@ mod tests {
 
     fn messages() -> impl Strategy<Value = (usize, Message)> {
         let parts = (any::<u64>(), any::<u16>(), any::<u32>(), 0_u8..13, any::<u64>());
-        (1_usize..6, 0_u8..8, parts).prop_map(|(nodes, kind, parts)| {
+        (1_usize..6, 0_u8..10, parts).prop_map(|(nodes, kind, parts)| {
             let (object, thread, count, code, position) = parts;
             let thread = ThreadNumber(thread);
             let rank = Rank(code % nodes as u8);
@@ -262,7 +280,12 @@ mod tests {
                 4 => Message::Answer { object, thread, clock },
                 5 => Message::Object { object, thread, objection: Objection::OtherCount },
                 6 => Message::Changed { page: PageNumber(count), position, clock, words },
-                _ => Message::Dead { rank, reason: Reason::Failed },
+                7 => Message::Dead { rank, reason: Reason::Failed },
+                8 => Message::Locate { lock: object, thread },
+                _ => {
+                    let holder = (code > 6).then_some(ThreadNumber(count as u16));
+                    Message::Holder { lock: object, thread, holder }
+                }
             };
             (nodes, message)
         })
@@ -284,7 +307,7 @@ mod tests {
         #[test]
         fn what_is_decoded_from_any_bytes_names_only_nodes_that_exist(
             bytes in proptest::collection::vec(any::<u8>(), 0..200),
-            kind in 0_u8..10,
+            kind in 0_u8..12,
             nodes in 1_usize..8,
         ) {
             let mut bytes = bytes;

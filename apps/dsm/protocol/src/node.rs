@@ -11,7 +11,7 @@ use crate::layout::{Layout, MAGIC};
 use crate::lock_table::LockTable;
 use crate::memory::{Access, Host};
 use crate::message::Message;
-use crate::node_state::{Acquire, Counters, Fetch, Inspection, Interval, Pending, Stage};
+use crate::node_state::{Acquire, Counters, Fetch, Inspection, Interval, Pending, Search, Stage};
 use crate::objects::Objects;
 use crate::page_table::{PageTable, State};
 use crate::profile::{PageCosts, Profile};
@@ -41,6 +41,8 @@ pub struct Node {
     pub(crate) read_write_locks: BTreeMap<(u64, ThreadNumber), bool>,
     pub(crate) barrier: Barrier,
     pub(crate) inspection: Inspection,
+    /// The last search of the driver for the holder of a lock.
+    pub(crate) search: Option<Search>,
     pub(crate) detector: Detector,
     pub(crate) races: VecDeque<Race>,
     pub(crate) counters: Counters,
@@ -90,6 +92,7 @@ impl Node {
             read_write_locks: BTreeMap::new(),
             barrier: Barrier::new(nodes),
             inspection: Inspection::default(),
+            search: None,
             detector: Detector::default(),
             races: VecDeque::new(),
             counters: Counters::default(),

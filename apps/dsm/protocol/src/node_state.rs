@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::call::AtomicOperation;
 use crate::clock::Clock;
 use crate::diff::Bitmap;
-use crate::error::CallError;
+use crate::error::{CallError, Fault};
 use crate::identity::{PageNumber, Rank, ThreadNumber};
 use crate::message::Question;
 
@@ -24,6 +24,8 @@ pub(crate) enum Stage {
     Barrier,
     /// Waits for the answer of an object.
     Object(u64),
+    /// Waits to learn which node holds the lock that the thread releases.
+    Locate(Search),
     /// Waits to be queued at a condition variable.
     Queue { condition: u64, lock: u64 },
     /// Waits for a signal.
@@ -128,6 +130,42 @@ pub(crate) struct Inspection {
     pub(crate) writers: BTreeMap<PageNumber, Rank>,
 }
 
+/// A question to all other nodes, which of their threads holds a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Search {
+    lock: u64,
+    /// Bit `r` is set until rank `r` has answered.
+    asked: u64,
+    pub(crate) holder: Option<(Rank, ThreadNumber)>,
+}
+
+impl Search {
+    /// Returns the question to these nodes, which none has answered yet.
+    pub(crate) fn new(lock: u64, nodes: impl Iterator<Item = Rank>) -> Self {
+        Self { lock, asked: nodes.fold(0, |asked, node| asked | bit(node)), holder: None }
+    }
+
+    /// Returns whether all nodes have answered.
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.asked == 0
+    }
+
+    /// Handles the answer of a node, which must be the first one to this question.
+    pub(crate) fn handle_answer(
+        &mut self,
+        from: Rank,
+        lock: u64,
+        holder: Option<ThreadNumber>,
+    ) -> Result<(), Fault> {
+        if self.lock != lock || self.asked & bit(from) == 0 {
+            return Err(Fault::Answer(lock));
+        }
+        self.asked &= !bit(from);
+        self.holder = self.holder.or(holder.map(|thread| (from, thread)));
+        Ok(())
+    }
+}
+
 /// The present interval, and the one that is ending.
 #[derive(Debug, Default)]
 pub(crate) struct Interval {
@@ -212,4 +250,9 @@ pub struct Counters {
     pub handovers: u64,
     /// Homes that moved to this node.
     pub moves: u64,
+}
+
+/// Returns the bit of a rank. A rank outside of the limit has none.
+fn bit(rank: Rank) -> u64 {
+    1_u64.checked_shl(rank.0.into()).unwrap_or(0)
 }

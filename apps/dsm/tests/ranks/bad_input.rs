@@ -115,9 +115,11 @@ fn options_that_differ_are_refused_with_both_numbers() {
 
 #[test]
 fn locks_are_unlocked_by_their_holder_once() {
-    let none = "rank 1: no thread of this rank holds the lock at 0x40";
-    assert_says(&run("unlocked-twice", 1)[0], &[&none.replace("rank 1", "rank 0")]);
-    assert_says(&run("unlocked-by-another", 2)[1], &[none]);
+    let none = "rank 0: no thread of any rank holds the lock at 0x40";
+    assert_says(&run("unlocked-twice", 1)[0], &[none]);
+    let held = "rank 1: thread 0 of rank 0 holds the lock at 0x40, not the calling thread (that rank \
+                is process ";
+    assert_says(&run("unlocked-by-another", 2)[1], &[held, " on ", "unlock on the thread"]);
     assert_says(&run("locked-twice", 1)[0], &["holds the lock at 0x40 already"]);
 }
 

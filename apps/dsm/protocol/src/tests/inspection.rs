@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::config::Config;
 use crate::diff::PAGE_WORDS;
 use crate::identity::{PageNumber, Rank, ThreadNumber};
-use crate::inspection::Awaited;
+use crate::inspection::{Awaited, Obstacle};
 use crate::memory::Access;
 
 fn cluster(threads: u16) -> Cluster {
@@ -50,6 +50,59 @@ fn a_node_knows_that_another_one_waits_for_its_lock() {
     assert_eq!(cluster.nodes[0].waits_for_this(), Some(lock));
     assert_eq!(cluster.call(0, Call::Unlock(64)), Ok(0));
     assert_eq!(cluster.nodes[0].waits_for_this(), None);
+}
+
+#[test]
+fn a_node_knows_what_its_threads_wait_for() {
+    let mut cluster = cluster(2);
+    let obstacle = |cluster: &Cluster, rank: usize| {
+        let node = &cluster.nodes[rank];
+        [0, 1].map(|thread| node.obstacle_of(ThreadNumber(thread)))
+    };
+    assert_eq!(cluster.call(0, Call::Lock(64)), Ok(0));
+    assert_eq!(obstacle(&cluster, 0), [None, None]);
+    cluster.start_of(0, 1, Call::Lock(64)).unwrap();
+    cluster.start_of(1, 0, Call::Lock(64)).unwrap();
+    cluster.start_of(1, 1, Call::Take(80)).unwrap();
+    cluster.settle();
+    assert_eq!(obstacle(&cluster, 0), [None, Some(Obstacle::Lock(64))]);
+    assert_eq!(obstacle(&cluster, 1), [Some(Obstacle::Lock(64)), Some(Obstacle::Object(80))]);
+    cluster.start_of(0, 0, Call::Barrier { address: 8, count: 4 }).unwrap();
+    cluster.settle();
+    assert_eq!(obstacle(&cluster, 0)[0], None);
+}
+
+//= dsm-protocol.md: lock.5
+#[test]
+fn a_node_finds_the_thread_that_holds_a_lock_of_either_kind() {
+    let calls = [(64, Call::Lock(64)), (72, Call::ReadLock(72)), (80, Call::WriteLock(80))];
+    for (lock, acquire) in calls {
+        let mut cluster = cluster(2);
+        let search = |cluster: &mut Cluster| {
+            let mut port = Port { network: &mut cluster.network, me: Rank(0) };
+            cluster.nodes[0].search(&mut port, lock);
+            assert!(cluster.nodes[0].is_searching());
+            // A second search does not disturb the first.
+            cluster.nodes[0].search(&mut port, lock + 8);
+            cluster.settle();
+            assert!(!cluster.nodes[0].is_searching());
+            cluster.nodes[0].found_holder()
+        };
+        assert_eq!(search(&mut cluster), None);
+        for (rank, thread) in [(1, 1), (0, 1)] {
+            let mut cluster = self::cluster(2);
+            cluster.start_of(rank, thread, acquire).unwrap();
+            cluster.settle();
+            if lock != 72 {
+                // A thread that waits for the lock does not hold it.
+                cluster.start_of(1 - rank, 0, acquire).unwrap();
+                cluster.settle();
+                let obstacle = cluster.nodes[usize::from(1 - rank)].obstacle_of(ThreadNumber(0));
+                assert_eq!(obstacle, Some(Obstacle::Lock(lock)));
+            }
+            assert_eq!(search(&mut cluster), Some((Rank(rank), ThreadNumber(thread))));
+        }
+    }
 }
 
 #[test]

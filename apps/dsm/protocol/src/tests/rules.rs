@@ -96,6 +96,18 @@ fn a_directory_entry_that_names_no_node_ends_the_node_that_reads_it() {
     assert_eq!(cluster.call(1, Call::ReadFault(PAGE)), Err(failure.into()));
 }
 
+#[test]
+fn a_directory_entry_that_names_a_node_which_has_not_claimed_the_page_ends_this_node() {
+    for call in [Call::ReadFault(PAGE), Call::WriteFault(PAGE)] {
+        let mut cluster = cluster(2);
+        let (directory, address) = cluster.nodes[0].layout().directory(PAGE);
+        assert_eq!(directory, Rank(0));
+        cluster.store(0, address, 2);
+        let failure = protocol(0, Fault::Directory { page: PAGE, entry: 2 });
+        assert_eq!(cluster.call(1, call), Err(failure.into()));
+    }
+}
+
 //= dsm-protocol.md: acquire.1
 //= dsm-protocol.md: acquire.2
 //= dsm-protocol.md: acquire.3
@@ -252,27 +264,87 @@ fn a_lock_brings_what_was_written_under_it() {
 #[test]
 fn locks_that_are_not_held_are_not_unlocked_and_held_ones_not_locked() {
     let mut cluster = cluster(2);
-    assert_eq!(cluster.start(0, Call::Unlock(64)), Err(Misuse::NotHeld(64)));
+    assert_eq!(cluster.call(0, Call::Unlock(64)), Err(Misuse::NotHeld(64).into()));
     assert_eq!(cluster.call(0, Call::Lock(64)), Ok(0));
     assert_eq!(cluster.start(0, Call::Lock(64)), Err(Misuse::HeldAlready(64)));
-    assert_eq!(cluster.start(1, Call::Unlock(64)), Err(Misuse::NotHeld(64)));
-    assert_eq!(cluster.start(0, Call::ReadWriteUnlock(72)), Err(Misuse::NotHeld(72)));
-    assert_eq!(cluster.start(0, Call::Lock(64)), Err(Misuse::HeldAlready(64)));
+    assert_eq!(cluster.call(0, Call::ReadWriteUnlock(72)), Err(Misuse::NotHeld(72).into()));
+    let mut alone = self::cluster(1);
+    assert_eq!(alone.start(0, Call::Unlock(64)), Err(Misuse::NotHeld(64)));
+}
+
+//= dsm-protocol.md: lock.5
+#[test]
+fn a_node_that_releases_the_lock_of_another_one_learns_which_holds_it() {
+    let calls = [
+        (Call::Lock(64), Call::Unlock(64), 64),
+        (Call::ReadLock(72), Call::ReadWriteUnlock(72), 72),
+        (Call::WriteLock(80), Call::ReadWriteUnlock(80), 80),
+        (Call::Lock(88), Call::Wait { condition: 96, lock: 88 }, 88),
+    ];
+    for (acquire, release, lock) in calls {
+        let mut cluster = cluster(3);
+        assert_eq!(cluster.call(2, acquire), Ok(0));
+        let held = Misuse::HeldElsewhere { lock, rank: Rank(2), thread: 0 };
+        assert_eq!(cluster.call(0, release), Err(held.into()));
+        // The misuse has changed nothing, and the thread goes on.
+        assert_eq!(cluster.call(0, release), Err(held.into()));
+        assert!(cluster.nodes.iter().all(|node| node.failure().is_none()));
+        if matches!(release, Call::Wait { .. }) {
+            continue;
+        }
+        assert_eq!(cluster.call(2, release), Ok(0));
+        assert_eq!(cluster.call(0, release), Err(Misuse::NotHeld(lock).into()));
+        assert_eq!(cluster.call(0, acquire), Ok(0));
+    }
+}
+
+//= dsm-protocol.md: lock.5
+#[test]
+fn a_thread_that_waits_for_a_lock_does_not_hold_it() {
+    let mut cluster = cluster(3);
+    assert_eq!(cluster.call(2, Call::WriteLock(72)), Ok(0));
+    cluster.start(1, Call::WriteLock(72)).unwrap();
+    cluster.settle();
+    let held = Misuse::HeldElsewhere { lock: 72, rank: Rank(2), thread: 0 };
+    assert_eq!(cluster.call(0, Call::ReadWriteUnlock(72)), Err(held.into()));
+}
+
+//= dsm-protocol.md: lock.5
+#[test]
+fn an_answer_about_a_lock_that_no_thread_waits_for_ends_the_node() {
+    let answer = |lock| Message::Holder { lock, thread: ThreadNumber(0), holder: None };
+    let mut idle = cluster(3);
+    message(&mut idle, 1, 0, &answer(64));
+    assert_eq!(idle.nodes[0].failure(), Some(protocol(1, Fault::Answer(64))));
+    // A second answer, and one about another lock.
+    for lock in [64, 72] {
+        let mut cluster = cluster(3);
+        // Rank 2 is silent, so the thread still waits for it.
+        cluster.network.dead[2] = true;
+        cluster.start(0, Call::Unlock(64)).unwrap();
+        cluster.settle();
+        assert_eq!(cluster.take(0), None);
+        message(&mut cluster, 1, 0, &answer(lock));
+        assert_eq!(cluster.nodes[0].failure(), Some(protocol(1, Fault::Answer(lock))));
+    }
 }
 
 #[test]
 fn a_thread_that_unlocks_the_lock_of_another_one_learns_which_holds_it() {
     let mut cluster = Cluster::new(Config { threads: 2, ..config(2) });
     cluster.settle();
-    let unlocks =
-        [(Call::Lock(64), Call::Unlock(64)), (Call::WriteLock(72), Call::ReadWriteUnlock(72))];
-    for (lock, unlock) in unlocks {
+    let unlocks = [
+        (64, Call::Lock(64), Call::Unlock(64)),
+        (72, Call::WriteLock(72), Call::ReadWriteUnlock(72)),
+    ];
+    for (number, lock, unlock) in unlocks {
         cluster.start_of(0, 1, lock).unwrap();
         cluster.settle();
         assert_eq!(cluster.nodes[0].take(ThreadNumber(1)), Some(Ok(0)));
         let held = cluster.start_of(0, 0, unlock);
-        assert!(matches!(held, Err(Misuse::HeldBy { thread: 1, .. })), "{held:?}");
-        assert!(matches!(cluster.start_of(1, 0, unlock), Err(Misuse::NotHeld(_))));
+        assert_eq!(held, Err(Misuse::HeldBy { lock: number, thread: 1 }));
+        let held = Misuse::HeldElsewhere { lock: number, rank: Rank(0), thread: 1 };
+        assert_eq!(cluster.call(1, unlock), Err(held.into()));
     }
 }
 
@@ -522,7 +594,13 @@ fn messages_that_do_not_fit_end_the_node_with_the_sender() {
     message(&mut cluster, 1, 0, &Message::LockGrant { lock, clock: ahead, notices: vec![] });
     assert_eq!(cluster.take(0), Some(Err(protocol(1, Fault::Clock).into())));
     let mut cluster = self::cluster(3);
-    cluster.arrive(0, Arrival::Received { from: Rank(2) }, vec![9; 16]);
+    cluster.start(0, Call::Lock(lock)).unwrap();
+    // The region has pages 0 to 3.
+    let notices = vec![PageNumber(4)];
+    message(&mut cluster, 1, 0, &Message::LockGrant { lock, clock: clock.clone(), notices });
+    assert_eq!(cluster.take(0), Some(Err(protocol(1, Fault::Message).into())));
+    let mut cluster = self::cluster(3);
+    cluster.arrive(0, Arrival::Received { from: Rank(2) }, vec![11; 16]);
     assert_eq!(cluster.nodes[0].failure(), Some(protocol(2, Fault::Message)));
 }
 
