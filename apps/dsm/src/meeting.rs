@@ -2,6 +2,10 @@
 //!
 //! Rank 0 listens at an address that all ranks know. Each other rank connects to it, and then gets a
 //! table with the addresses of all ranks. After that each rank connects to those below it.
+//!
+//! The rank that accepts a connection sends the first message. Without this message, the other rank
+//! could keep a dead connection: if its confirmation is late, the accepting rank forgets the
+//! connection and waits for a new request.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use ethernot::{
     CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest, Endpoint, Grants,
-    Listener, OperationError, OperationFailure, OperationOptions, Polling, RejectReason, Terms,
-    WaitError,
+    Listener, OperationError, OperationFailure, OperationOptions, Polling, PostError, RejectReason,
+    Terms, WaitError,
 };
 
 use crate::error::Error;
@@ -106,29 +110,59 @@ impl Meeting<'_> {
 
     /// Meets the others as a rank above 0.
     fn visit(&self) -> Result<BTreeMap<usize, Met>, Error> {
-        let step = "receive the table of addresses from rank 0";
-        let (first, table) = loop {
-            let first = self.connect(0, &self.seat.meet)?;
-            let table = first.connection.receive_message(TABLE_BYTES_MAX);
-            match table.map_err(Error::network(step))?.wait(Some(self.left())) {
-                Ok(table) => break (first, table.to_vec().map_err(Error::network(step))?),
-                // Rank 0 got no confirmation in time, and has forgotten the connection.
-                Err(OperationFailure::Failed(OperationError::PeerRestarted)) => {}
-                Err(failure) => return Err(self.missing_at(failure)),
-            }
-        };
+        let (first, table) = self.join(0, &self.seat.meet)?;
         let addresses = parse_table(&String::from_utf8_lossy(&table));
         let mut met = BTreeMap::from([(0, first)]);
         for rank in 1..self.seat.rank {
             let address = addresses.get(&rank);
             let address = address.ok_or_else(|| self.missing(vec![rank], None))?;
-            met.insert(rank, self.connect(rank, &address.to_string())?);
+            let (peer, _welcome) = self.join(rank, &address.to_string())?;
+            met.insert(rank, peer);
         }
         while met.len() + 1 < self.seat.size {
-            let (rank, _, peer) = self.accept(&met, self.seat.rank + 1)?;
+            let (rank, peer) = self.welcome(&met)?;
             met.insert(rank, peer);
         }
         Ok(met)
+    }
+
+    /// Accepts a rank above this one, and sends it the message for which it waits.
+    fn welcome(&self, met: &BTreeMap<usize, Met>) -> Result<(usize, Met), Error> {
+        let (rank, _, peer) = self.accept(met, self.seat.rank + 1)?;
+        // If this fails, the connection has ended, which is reported apart.
+        let _ended = peer.connection.send_message(WELCOME, OperationOptions::NONE);
+        Ok((rank, peer))
+    }
+
+    /// Connects to a rank below this one, and receives its first message. Connects again if that rank
+    /// has forgotten the connection.
+    fn join(&self, rank: usize, address: &str) -> Result<(Met, Vec<u8>), Error> {
+        loop {
+            let peer = self.connect(rank, address)?;
+            if let Some(message) = self.first_message(rank, &peer.connection)? {
+                return Ok((peer, message));
+            }
+        }
+    }
+
+    /// Receives the first message of a rank. Returns `None` if the rank has forgotten the connection,
+    /// because it got no confirmation in time.
+    fn first_message(
+        &self,
+        rank: usize,
+        connection: &Connection,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let step = format!("receive the first message of rank {rank}");
+        let receive = match connection.receive_message(TABLE_BYTES_MAX) {
+            Ok(receive) => receive,
+            Err(PostError::Closed(ethernot::Closed::PeerRestarted)) => return Ok(None),
+            Err(error) => return Err(Error::network(step)(error)),
+        };
+        match receive.wait(Some(self.left())) {
+            Ok(message) => message.to_vec().map(Some).map_err(Error::network(step)),
+            Err(OperationFailure::Failed(OperationError::PeerRestarted)) => Ok(None),
+            Err(failure) => Err(self.silent(rank, failure)),
+        }
     }
 
     /// Accepts a rank, which must be at least `lowest`.
@@ -246,14 +280,14 @@ impl Meeting<'_> {
         Error::Missing { ranks, size, meet, limit: self.limit, cause }
     }
 
-    /// Returns the error if rank 0 sends no table: it waits for a rank, or has ended.
-    fn missing_at(&self, failure: OperationFailure) -> Error {
-        if self.left().is_zero() {
-            return Error::network("wait until rank 0 has met all other ranks")(failure);
-        }
-        Error::network("rank 0 has ended while it waited for the other ranks; see its output")(
-            failure,
-        )
+    /// Returns the error if a rank sends no first message: it waits for another rank, or has ended.
+    fn silent(&self, rank: usize, failure: OperationFailure) -> Error {
+        let step = if self.left().is_zero() {
+            format!("wait until rank {rank} has met other ranks")
+        } else {
+            format!("rank {rank} has ended while it waited for the other ranks; see its output")
+        };
+        Error::network(step)(failure)
     }
 }
 
@@ -287,6 +321,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// and 1.2 s, so that its death is known within 2 s.
 const KEEP_ALIVE_NS: u64 = 500_000_000;
 const SILENCE_NS: u64 = 1_200_000_000;
+
+/// The first message of a rank above 0, which has no table.
+const WELCOME: &[u8] = b"welcome";
 
 /// Bytes of a table: 64 lines of a rank and an address.
 const TABLE_BYTES_MAX: u32 = 64 * 64;
@@ -353,9 +390,78 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_the_addresses_by_rank_and_skips_what_is_none() {
-        let table = parse_table("1 127.0.0.1:80\nx 127.0.0.1:81\n2 nowhere\n\n3 [::1]:9\n");
-        assert_eq!(table.keys().copied().collect::<Vec<_>>(), [1, 3]);
-        assert_eq!(table[&1], "127.0.0.1:80".parse().unwrap());
+    fn a_process_with_another_version_is_refused_and_both_ends_name_both_versions() {
+        let place = free_meeting_place().unwrap();
+        let seat = Seat { rank: 0, size: 2, meet: place.clone() };
+        let first = open(&seat).unwrap();
+        let queue = Arc::new(CompletionQueue::new(64));
+        let limit = Duration::from_mins(1);
+        let mut data = greeting(1).to_bytes();
+        // The version is behind the name of 7 bytes.
+        data[7] = 9;
+        thread::scope(|scope| {
+            let host = scope.spawn(|| meet(&first, &queue, &seat, &greeting(0), limit).map(drop));
+            let other = Endpoint::bind("127.0.0.1:0").unwrap();
+            let refused = loop {
+                let options = ConnectOptions::new().service(SERVICE).private_data(&data[..]);
+                match other.connect_with(place.as_str(), options).unwrap_err() {
+                    ConnectError::Closed { private_data, .. } if !private_data.is_empty() => {
+                        break String::from_utf8(private_data).unwrap();
+                    }
+                    // The first rank does not listen yet.
+                    ConnectError::Closed { .. } | ConnectError::TimedOut { .. } => {}
+                    error => panic!("{error}"),
+                }
+            };
+            let both = "it speaks version 9 of the shared memory, this rank version 1";
+            assert!(refused.contains(both), "{refused}");
+            let error = host.join().unwrap().unwrap_err().to_string();
+            assert!(error.contains("cannot join") && error.contains(both), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_rank_whose_confirmation_was_late_connects_again_to_a_rank_above_0() {
+        let seat = |rank| Seat { rank, size: 3, meet: "127.0.0.1:9".into() };
+        let greeting = |rank| {
+            let settings = Settings { size: 3, ..greeting(rank).settings };
+            Greeting { settings, ..greeting(rank) }
+        };
+        let (seats, greetings) = ([seat(1), seat(2)], [greeting(1), greeting(2)]);
+        let queues = [0, 1].map(|_| Arc::new(CompletionQueue::new(64)));
+        let first = open(&seats[0]).unwrap();
+        // No thread drives this endpoint: it sends and receives only in calls.
+        let second = Endpoint::builder().bind("127.0.0.1:0").progress_thread(false);
+        let endpoints = [first, second.build().unwrap()];
+        let limit = Duration::from_mins(1);
+        let [first, second] = [0, 1].map(|index| Meeting {
+            endpoint: &endpoints[index],
+            queue: &queues[index],
+            seat: &seats[index],
+            greeting: &greetings[index],
+            limit,
+            deadline: Instant::now() + limit,
+            listener: endpoints[index].listen(SERVICE).unwrap(),
+        });
+        let address = endpoints[0].local_addresses().unwrap()[0];
+        let connecting = endpoints[1].start_connect(address, second.options()).unwrap();
+        let request = loop {
+            assert!(endpoints[1].poll(&queues[1]).unwrap().is_none());
+            match first.listener.accept(Some(Duration::from_millis(1))) {
+                Err(WaitError::TimedOut { .. }) => {}
+                request => break request.unwrap(),
+            }
+        };
+        // The endpoint sends no confirmation, so the first rank forgets the connection.
+        assert!(first.answer(request, &BTreeMap::new(), 2).unwrap().is_none());
+        // The acceptance has arrived meanwhile, so the connection looks established.
+        let connection = connecting.wait(Some(limit)).unwrap();
+        assert_eq!(second.first_message(1, &connection).unwrap(), None);
+        thread::scope(|scope| {
+            let welcomed = scope.spawn(|| first.welcome(&BTreeMap::new()));
+            let (peer, message) = second.join(1, &address.to_string()).unwrap();
+            assert_eq!((peer.greeting.rank, &message[..]), (1, WELCOME));
+            assert_eq!(welcomed.join().unwrap().unwrap().0, 2);
+        });
     }
 }
