@@ -1,4 +1,7 @@
-//! The data that two ranks exchange when they connect.
+//! The data that ranks exchange when they connect: greetings, and the table of rank 0.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use ethernot::RemoteRegion;
 use thiserror::Error;
@@ -16,12 +19,13 @@ pub(crate) struct Settings {
 }
 
 /// The private data of a connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Greeting {
     pub(crate) rank: u32,
     pub(crate) settings: Settings,
     pub(crate) process: u32,
     pub(crate) memory: PeerMemory,
+    /// The name of the sender's host, as [`shown`] returns it.
     pub(crate) host: String,
 }
 
@@ -36,7 +40,7 @@ impl Greeting {
         bytes.extend(self.memory.frames.to_bytes());
         bytes.extend(self.memory.control.to_bytes());
         bytes.extend(self.memory.masters.unwrap_or(self.memory.control).to_bytes());
-        bytes.extend(self.host.bytes().take(HOST_BYTES_MAX));
+        bytes.extend(shown(&self.host).into_bytes());
         bytes
     }
 
@@ -71,7 +75,7 @@ impl Greeting {
             settings: Settings { size, pages, threads, races },
             process,
             memory: PeerMemory { frames, control, masters },
-            host: String::from_utf8_lossy(host).into_owned(),
+            host: shown(&String::from_utf8_lossy(host)),
         })
     }
 
@@ -95,6 +99,38 @@ impl Greeting {
     }
 }
 
+/// Returns the part of a host's name that is sent and printed: the first [`HOST_BYTES_MAX`] bytes,
+/// without control characters, by which a peer could change what a terminal shows.
+fn shown(host: &str) -> String {
+    let mut name = String::new();
+    for character in host.chars().filter(|character| !character.is_control()) {
+        if name.len() + character.len_utf8() > HOST_BYTES_MAX {
+            break;
+        }
+        name.push(character);
+    }
+    name
+}
+
+/// Returns the addresses of a table, by rank. Lines that are malformed are left out.
+pub(crate) fn parse_table(table: &str) -> BTreeMap<usize, SocketAddr> {
+    let parse = |line: &str| {
+        let (rank, address) = line.split_once(' ')?;
+        Some((rank.parse().ok()?, address.parse().ok()?))
+    };
+    table.lines().filter_map(parse).collect()
+}
+
+/// Decodes arbitrary bytes as a greeting, and as a table of addresses, for fuzzing. If the decoder
+/// accepts a greeting, encodes it, decodes it again, and panics if the result differs.
+#[doc(hidden)]
+pub fn fuzz_greeting(bytes: &[u8]) {
+    let _addresses = parse_table(&String::from_utf8_lossy(bytes));
+    let Ok(greeting) = Greeting::from_bytes(bytes) else { return };
+    assert_eq!(Greeting::from_bytes(&greeting.to_bytes()).as_ref(), Ok(&greeting));
+    assert!(!greeting.place().contains(char::is_control));
+}
+
 /// Why a greeting cannot be decoded.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub(crate) enum GreetingError {
@@ -115,12 +151,13 @@ const VERSION: u8 = MAGIC[7];
 /// Why a rank is refused that alone detects races, or alone does not.
 const RACES_DIFFER: &str = "only one of the ranks detects races; use the same options on all ranks";
 
-/// Bytes of a host's name that are sent.
+/// Bytes of a host's name that are sent. A name of Linux has at most 64.
 const HOST_BYTES_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use ethernot::RemoteKey;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -146,6 +183,69 @@ mod tests {
         let malformed = Some(GreetingError::Malformed);
         assert!((0..92).all(|length| Greeting::from_bytes(&bytes[..length]).err() == malformed));
         assert_eq!(Greeting::from_bytes(&[0; 100]).err(), malformed);
+    }
+
+    #[test]
+    fn the_name_of_a_host_is_cut_between_characters_and_has_no_control_characters() {
+        let of = |host: &str| {
+            let bytes = Greeting { host: host.into(), ..greeting() }.to_bytes();
+            Greeting::from_bytes(&bytes).unwrap().host
+        };
+        assert_eq!(of("node7\u{1b}[31m\n"), "node7[31m");
+        assert_eq!(of(&"é".repeat(40)), "é".repeat(32));
+        assert_eq!(of(&format!("x{}", "é".repeat(40))), format!("x{}", "é".repeat(31)));
+        let mut bytes = Greeting { host: String::new(), ..greeting() }.to_bytes();
+        bytes.extend([0xff; 64]);
+        assert!(Greeting::from_bytes(&bytes).unwrap().host.len() <= HOST_BYTES_MAX);
+    }
+
+    fn region() -> impl Strategy<Value = RemoteRegion> {
+        (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(key, address, len)| RemoteRegion {
+            key: RemoteKey(key),
+            address,
+            len,
+        })
+    }
+
+    fn greetings() -> impl Strategy<Value = Greeting> {
+        let settings = (any::<u32>(), any::<u32>(), any::<u32>(), any::<bool>());
+        let regions = (region(), region(), region());
+        (any::<[u32; 2]>(), settings, regions, "\\PC{0,16}").prop_map(
+            |([rank, process], (size, pages, threads, races), regions, host)| {
+                let (frames, control, masters) = regions;
+                let masters = races.then_some(masters);
+                let memory = PeerMemory { frames, control, masters };
+                let settings = Settings { size, pages, threads, races };
+                Greeting { rank, settings, process, memory, host }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_decoded_greeting_is_the_encoded_one(greeting in greetings()) {
+            prop_assert_eq!(Greeting::from_bytes(&greeting.to_bytes()), Ok(greeting));
+        }
+
+        #[test]
+        fn any_bytes_behind_a_greeting_or_instead_of_it_are_decoded_or_refused(
+            greeting in greetings(),
+            cut in 0_usize..100,
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            fuzz_greeting(&bytes);
+            let mut changed = greeting.to_bytes();
+            changed.truncate(cut);
+            changed.extend(&bytes);
+            fuzz_greeting(&changed);
+        }
+    }
+
+    #[test]
+    fn a_table_has_the_addresses_by_rank_and_skips_what_is_none() {
+        let table = parse_table("1 127.0.0.1:80\nx 127.0.0.1:81\n2 nowhere\n\n3 [::1]:9\n");
+        assert_eq!(table.keys().copied().collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(table[&1], "127.0.0.1:80".parse().unwrap());
     }
 
     #[test]

@@ -85,6 +85,8 @@ pub use allocation::{Allocation, Home};
 pub use dsm_protocol::{AtomicOperation, Counters, Misuse};
 pub use error::Error;
 pub use failure::RankFailure;
+#[doc(hidden)]
+pub use greeting::fuzz_greeting;
 pub use handle::Dsm;
 pub use misuse::MisusedCall;
 pub use mutex::{DsmMutex, DsmMutexGuard};

@@ -20,7 +20,7 @@ use ethernot::{
 };
 
 use crate::error::Error;
-use crate::greeting::{Greeting, GreetingError};
+use crate::greeting::{Greeting, GreetingError, parse_table};
 
 /// A rank's place in the program.
 #[derive(Clone, Debug)]
@@ -297,15 +297,6 @@ fn refuse(request: ConnectionRequest, reason: &str) -> Error {
     // If this fails, the peer has gone already.
     let _gone = request.reject(reason.as_bytes());
     Error::network(format!("the process at {peer} cannot join"))(reason.to_owned())
-}
-
-/// Returns the addresses of a table, by rank. Lines that are malformed are left out.
-fn parse_table(table: &str) -> BTreeMap<usize, SocketAddr> {
-    let parse = |line: &str| {
-        let (rank, address) = line.split_once(' ')?;
-        Some((rank.parse().ok()?, address.parse().ok()?))
-    };
-    table.lines().filter_map(parse).collect()
 }
 
 /// The number of the service at which ranks listen.

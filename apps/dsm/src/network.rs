@@ -15,7 +15,7 @@ use crate::local::Local;
 use crate::staging::{Place, Staging};
 
 /// The registered memory of a peer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct PeerMemory {
     pub(crate) frames: RemoteRegion,
     pub(crate) control: RemoteRegion,

@@ -22,12 +22,13 @@ pub type Case = fn(&[u8]);
 
 /// All fuzz targets by name, except `engine_frames`, which is in the folder of the tests because it
 /// uses the engine's test code.
-pub const CASES: [(&str, Case); 17] = [
+pub const CASES: [(&str, Case); 18] = [
     ("connection_manager", connection_manager),
     ("control_messages", control_messages),
     ("decode_datagram", decode_datagram),
     ("decode_frame", decode_frame),
     ("decode_handshake", decode_handshake),
+    ("dsm_greeting", dsm_greeting),
     ("dsm_node", dsm_node),
     ("redirect_port", redirect_port),
     ("ethernet_frame", ethernet_frame),
@@ -71,6 +72,13 @@ pub fn decode_frame(bytes: &[u8]) {
 /// accepted frame must give the same frame.
 pub fn decode_handshake(bytes: &[u8]) {
     decode_handshake::run(bytes);
+}
+
+/// Decodes arbitrary bytes as the greeting of two ranks that share memory, and as the table of
+/// addresses that rank 0 sends. Decoding must not panic. Encoding and decoding an accepted greeting
+/// must give the same greeting.
+pub fn dsm_greeting(bytes: &[u8]) {
+    dsm::fuzz_greeting(bytes);
 }
 
 /// Runs the machine of one node of the distributed shared memory. The bytes decide what its threads

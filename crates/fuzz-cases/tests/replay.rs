@@ -46,6 +46,11 @@ fn decode_handshake() {
 }
 
 #[test]
+fn dsm_greeting() {
+    replay("dsm_greeting");
+}
+
+#[test]
 fn dsm_node() {
     replay("dsm_node");
 }

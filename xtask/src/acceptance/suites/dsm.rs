@@ -273,9 +273,13 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
     Row {
-        name: "fuzzing of the state machine under lying peers without a crash",
+        name: "fuzzing of the state machine under lying peers, and of greetings, without a crash",
         bound: Bound::AtLeast(20.0, "min"),
         bound_quick: Some(Bound::AtLeast(20.0 / 60.0, "min")),
-        probe: Probe::Fuzz { targets: &["dsm_node"], seconds_quick: 20, seconds_full: 1200 },
+        probe: Probe::Fuzz {
+            targets: &["dsm_node", "dsm_greeting"],
+            seconds_quick: 20,
+            seconds_full: 1200,
+        },
     },
 ];
