@@ -43,8 +43,6 @@ const fn kernel(name: &'static str, least: f64, figure: &'static str) -> Row {
     reproducible(name, Bound::AtLeast(least, "x"), figure, tests)
 }
 
-const NO_FAILURE: Bound = Bound::AtMost(0.0, "that fail");
-
 /// A row about the cost of the first write to a page that is watched.
 const fn first_write(name: &'static str, most: f64, figure: &'static str) -> Row {
     let (package, target) = ("page-faults", "--test=speeds");
@@ -63,8 +61,6 @@ const fn numpy(name: &'static str, least: f64, figure: &'static str) -> Row {
 
 /// The last commit before the edge protocol had patches.
 pub(super) const BEFORE: &str = "872e0c49";
-
-const NO_DSM: &str = "not measured yet: there is no test of it";
 
 pub(super) const ROWS: &[Row] = &[
     Row {
@@ -257,10 +253,11 @@ pub(super) const ROWS: &[Row] = &[
         "seconds from the death of a rank to the end of all others",
         tests("dsm", "--test=ranks", "a_rank_killed"),
     ),
-    missing(
-        "as nobody, in a container without userfaultfd, on a laptop with `-n 4`",
-        NO_FAILURE,
-        NO_DSM,
+    none_fails(
+        "four ranks on this host as nobody, with userfaultfd forbidden by seccomp",
+        "dsm",
+        "--test=ranks four_ranks_run_without_rights",
+        true,
     ),
     Row {
         name: "fuzzing of Patch frames in the decoder and in the engine without a crash",
