@@ -1,9 +1,11 @@
 //! Mistakes of programs, by name, and what the library says to each.
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
-use std::{env, ptr, thread};
+use std::{env, io, process, ptr, thread};
 
-use dsm::{Dsm, Error, Method, Options};
+use dsm::{Access, Dsm, DsmSlice, Error, Method, Options};
 
 fn main() -> Result<(), Error> {
     let argument = env::args().nth(1).unwrap_or_default();
@@ -17,6 +19,13 @@ fn main() -> Result<(), Error> {
     let options = match mistake {
         "threads-differ" if is_rank("1") => options.threads(2),
         "pages-differ" if is_rank("1") => options.region_bytes(1 << 20),
+        // The report ends the process, because the ranks would wait for ever.
+        "deadlock" | "other-barrier" => {
+            options.watchdog(Some(Duration::from_millis(300))).on_stall(|stall| {
+                eprintln!("{stall}");
+                process::exit(1);
+            })
+        }
         "mappings" => options.method(Method::Protection).region_bytes(1 << 30),
         _ => options,
     };
@@ -41,6 +50,16 @@ fn main() -> Result<(), Error> {
             dsm.lock(64)?;
             dsm.lock(64)?;
         }
+        "deadlock" => {
+            let (first, second) = if dsm.rank() == 0 { (64, 72) } else { (72, 64) };
+            dsm.lock(first)?;
+            dsm.barrier()?;
+            dsm.lock(second)?;
+        }
+        // One thread too few for its barrier, while the others are at the barrier of all threads.
+        "other-barrier" => dsm.barrier_at(96, if dsm.rank() == 2 { 2 } else { 3 })?,
+        "other-count" if dsm.rank() < 2 => dsm.barrier_at(96, 2 + dsm.rank() as u32)?,
+        "system-call" if dsm.rank() == 1 => read_into(&dsm, values)?,
         "other-allocation" if dsm.rank() == 1 => drop(dsm.alloc::<u64>(5)?),
         "barrier-left-out" if dsm.rank() == 1 => return dsm.finalize(),
         "left" if dsm.rank() == 1 => return Ok(()),
@@ -74,6 +93,21 @@ fn main() -> Result<(), Error> {
         unsafe { ptr::without_provenance_mut::<u8>(0x10).write_volatile(1) };
     }
     dsm.finalize()
+}
+
+/// Lets the kernel fill elements of another rank: first without a pin, then with one.
+fn read_into(dsm: &Dsm, values: DsmSlice<'_, u64>) -> Result<(), Error> {
+    let zeros = File::open("/dev/zero").expect("the file exists");
+    let elements = values.slice(256..512);
+    let read = |into: *mut u64| {
+        // SAFETY: the elements are memory of the region, which no other thread uses meanwhile.
+        let found = unsafe { libc::read(zeros.as_raw_fd(), into.cast(), 2048) };
+        if found < 0 { io::Error::last_os_error().to_string() } else { format!("{found} bytes") }
+    };
+    println!("without a pin: {}", read(elements.as_ptr()));
+    let mut pin = dsm.pin(elements, Access::Write)?;
+    println!("with a pin: {}", read(pin.as_mut_ptr()));
+    Ok(())
 }
 
 fn is_rank(rank: &str) -> bool {

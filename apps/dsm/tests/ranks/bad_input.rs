@@ -124,6 +124,72 @@ fn locks_are_unlocked_by_their_holder_once() {
 }
 
 #[test]
+fn ranks_that_wait_for_each_others_locks_are_reported_with_the_holder() {
+    let ended = run("deadlock", 2);
+    // The first report may end the other rank before it has its own.
+    let both = ended[0].errors() + &ended[1].errors();
+    let is_reported = |rank: usize, lock: &str| {
+        let waits = format!("thread 0 has waited for the lock {lock} for ");
+        let holds = format!(", which thread 0 of rank {} (process ", 1 - rank);
+        let report = both.lines().find(|line| line.starts_with(&format!("rank {rank} (process ")));
+        report.is_some_and(|report| report.contains(&waits) && report.contains(&holds))
+    };
+    assert!(is_reported(0, "0x48") || is_reported(1, "0x40"), "{both}");
+}
+
+#[test]
+fn a_barrier_at_which_not_all_wait_is_reported_with_the_thread_that_is_elsewhere() {
+    let ended = run("other-barrier", 3);
+    assert_says(
+        &ended[2],
+        &[
+            "rank 2 (process ",
+            "has waited in a barrier for",
+            "thread 0 has waited for the object 0x60",
+        ],
+    );
+}
+
+#[test]
+fn a_barrier_with_different_counts_is_refused() {
+    let ended = run("other-count", 4);
+    // The rank that comes second learns it.
+    let text =
+        "threads wait at the barrier 0x60 for another number of threads; let all threads wait";
+    let both = ended[0].errors() + &ended[1].errors();
+    assert_eq!(both.matches(text).count(), 1, "{both}");
+    assert!(ended.iter().all(|ended| !ended.status().success()));
+}
+
+#[test]
+fn a_system_call_gets_an_error_for_absent_memory_and_works_on_pinned_memory() {
+    for method in ["mprotect", ""] {
+        let ended = Ranks::of("misuse", 2).argument("system-call").method(method).run();
+        let printed = ended[1].printed();
+        assert!(
+            printed.contains("without a pin: Bad address (os error 14)"),
+            "{method}: {printed}"
+        );
+        assert!(
+            printed.contains("with a pin: 2048 bytes"),
+            "{method}: {printed}{}",
+            ended[1].errors()
+        );
+        assert!(ended[1].status().success());
+    }
+}
+
+#[test]
+fn an_error_of_main_is_printed_as_its_text() {
+    let ended = &run("too-large", 1)[0];
+    assert!(
+        ended.errors().starts_with("Error: 8796093022208 bytes do not fit"),
+        "{}",
+        ended.errors()
+    );
+}
+
+#[test]
 fn barriers_that_differ_end_all_ranks() {
     for ended in run("other-allocation", 2) {
         assert_says(&ended, &["waits at another barrier", "the same allocations and barriers"]);
