@@ -5,7 +5,7 @@ use std::env;
 use page_faults::Method;
 
 use crate::error::Error;
-use crate::variables::{RANK, SIZE};
+use crate::variables::{RANK, SIZE, THREADS};
 
 /// Pairs of variables with rank and size, in the order in which they are tried.
 const STARTERS: [(&str, &str); 4] = [
@@ -72,6 +72,11 @@ pub(crate) fn method(value: Option<&str>) -> Result<Option<Method>, Error> {
     }
 }
 
+/// Returns the number of threads that the environment asks for, or 1.
+pub(crate) fn threads(value: Option<String>) -> Result<usize, Error> {
+    value.filter(|value| !value.is_empty()).map_or(Ok(1), |value| number(THREADS, value))
+}
+
 /// Returns whether a variable switches an option on: it is there, and neither empty nor `0`.
 pub(crate) fn is_set(value: Option<&str>) -> bool {
     value.is_some_and(|value| !matches!(value, "" | "0"))
@@ -134,6 +139,14 @@ mod tests {
     #[test]
     fn an_option_is_on_unless_its_variable_is_missing_empty_or_zero() {
         assert_eq!([None, Some(""), Some("0"), Some("1")].map(is_set), [false, false, false, true]);
+    }
+
+    #[test]
+    fn a_rank_has_one_thread_unless_the_variable_has_a_number() {
+        let of = |value: Option<&str>| threads(value.map(str::to_owned));
+        assert_eq!([None, Some(""), Some("4")].map(|value| of(value).unwrap()), [1, 1, 4]);
+        let wrong = of(Some("many")).unwrap_err().to_string();
+        assert!(wrong.contains("ETHERNOT_DSM_THREADS=many is not a number"), "{wrong}");
     }
 
     #[test]

@@ -48,7 +48,10 @@ pub enum Error {
     )]
     Region(u64),
     /// The number of threads is out of range.
-    #[error("{0} threads; choose 1 to 65535 with `Options::threads`")]
+    #[error(
+        "{0} threads; choose 1 to 65535 with `Options::threads` or {name}",
+        name = crate::variables::THREADS
+    )]
     Threads(usize),
     /// More threads use the memory than the options say.
     #[error(

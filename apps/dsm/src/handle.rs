@@ -33,7 +33,7 @@ use crate::signals::{DsmCondition, DsmEvent, DsmSemaphore};
 use crate::stalls::Watch;
 use crate::statistics::{Statistics, Waits};
 use crate::thread_numbers;
-use crate::variables::{MEET, METHOD, RACES};
+use crate::variables::{MEET, METHOD, RACES, THREADS};
 
 /// A process's part in the shared memory: its rank.
 ///
@@ -229,8 +229,11 @@ fn wait_until<'a>(
 
 fn join(options: Options) -> Result<&'static Core, Error> {
     let seat = seat(&options)?;
-    let threads = u16::try_from(options.threads).ok().filter(|threads| *threads > 0);
-    let threads = threads.ok_or(Error::Threads(options.threads))?;
+    let wanted = options
+        .threads
+        .map_or_else(|| environment::threads(environment::of_process(THREADS)), Ok)?;
+    let threads = u16::try_from(wanted).ok().filter(|threads| *threads > 0);
+    let threads = threads.ok_or(Error::Threads(wanted))?;
     let (pages, heap) = region(&options, &seat)?;
     let method = environment::method(environment::of_process(METHOD).as_deref())?;
     let method = options.method.or(method);

@@ -98,4 +98,4 @@ pub use read_write_lock::{DsmReadGuard, DsmRwLock, DsmWriteGuard};
 pub use signals::{DsmCondition, DsmEvent, DsmSemaphore};
 pub use slice::DsmSlice;
 pub use stalls::StallReport;
-pub use variables::{MEET, METHOD, RACES, RANK, SIZE};
+pub use variables::{MEET, METHOD, RACES, RANK, SIZE, THREADS};

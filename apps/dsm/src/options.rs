@@ -19,15 +19,15 @@ pub(crate) type OnRace = Box<dyn Fn(&RaceReport) + Send + Sync>;
 pub(crate) type OnStall = Box<dyn Fn(&StallReport) + Send + Sync>;
 
 /// Options of [`Dsm::join`](crate::Dsm::join). What is not set comes from the environment: see
-/// [`RANK`](crate::RANK), [`SIZE`](crate::SIZE), [`MEET`](crate::MEET) and
-/// [`METHOD`](crate::METHOD). Without these, the process is the only rank.
+/// [`RANK`](crate::RANK), [`SIZE`](crate::SIZE), [`MEET`](crate::MEET),
+/// [`METHOD`](crate::METHOD) and [`THREADS`](crate::THREADS). Without these, the process is the only rank.
 #[must_use]
 pub struct Options {
     pub(crate) rank_and_size: Option<(usize, usize)>,
     pub(crate) meet: Option<String>,
     pub(crate) region_bytes: u64,
     pub(crate) local_bytes: u64,
-    pub(crate) threads: usize,
+    pub(crate) threads: Option<usize>,
     pub(crate) method: Option<Method>,
     pub(crate) limit: Duration,
     pub(crate) on_failure: Option<OnFailure>,
@@ -44,7 +44,7 @@ impl Default for Options {
             meet: None,
             region_bytes: 256 << 20,
             local_bytes: 0,
-            threads: 1,
+            threads: None,
             method: None,
             limit: Duration::from_secs(30),
             on_failure: None,
@@ -88,10 +88,11 @@ impl Options {
         self
     }
 
-    /// Sets the number of threads of this process that use the memory: 1 by default. Each of them
-    /// must enter each barrier. Equal on all ranks.
+    /// Sets the number of threads of this process that use the memory: by default, what the variable
+    /// [`THREADS`](crate::THREADS) says, or 1. Each of them must enter each barrier. Equal on all
+    /// ranks.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
+        self.threads = Some(threads);
         self
     }
 

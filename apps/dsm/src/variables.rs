@@ -14,3 +14,6 @@ pub const METHOD: &str = "ETHERNOT_DSM_METHOD";
 
 /// Variable that switches the race detector on, unless it is empty or `0`.
 pub const RACES: &str = "ETHERNOT_DSM_RACES";
+
+/// Variable with the number of threads of each rank that use the memory, if the program names none.
+pub const THREADS: &str = "ETHERNOT_DSM_THREADS";

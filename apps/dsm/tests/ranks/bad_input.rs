@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use crate::shared::{Ended, Ranks, finish};
-use dsm::{MEET, RANK, SIZE};
+use dsm::{MEET, RANK, SIZE, THREADS};
 
 /// Runs the example with this mistake on `size` ranks.
 fn run(mistake: &str, size: usize) -> Vec<Ended> {
@@ -89,6 +89,7 @@ fn impossible_ranks_and_places_are_refused() {
     refused(&[(RANK, "2")], &["rank 2 of 2 ranks", "0 to 1"]);
     refused(&[(SIZE, "65")], &["at most 64 ranks"]);
     refused(&[(SIZE, "x")], &["ETHERNOT_DSM_SIZE=x is not a number"]);
+    refused(&[(THREADS, "0")], &["0 threads; choose 1 to 65535", "ETHERNOT_DSM_THREADS"]);
     refused(&[(MEET, "nowhere")], &["meeting at nowhere"]);
     let mut command = Ranks::of("misuse", 2).argument("none").command(0);
     command.env_remove(MEET);
@@ -109,6 +110,10 @@ fn options_that_differ_are_refused_with_both_numbers() {
     let ended = run("threads-differ", 2);
     assert_says(&ended[0], &["cannot join", "it has 2 threads, this rank 1"]);
     assert_says(&ended[1], &["rank 0 refuses this rank", "it has 2 threads, this rank 1"]);
+    let ranks = Ranks::of("misuse", 2).argument("none");
+    let mut commands = [0, 1].map(|rank| ranks.command(rank));
+    commands[1].env(THREADS, "3");
+    assert_says(&finish(commands.into())[1], &["it has 3 threads, this rank 1"]);
     let ended = run("pages-differ", 2);
     assert_says(&ended[1], &["it has 256 pages, this rank 65536"]);
 }
