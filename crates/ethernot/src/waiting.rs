@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use engine::Closed;
@@ -29,6 +30,10 @@ pub enum Awaited<'a> {
     Completions(&'a CompletionQueue),
     /// The end of a connection. After the connection has ended, every wait reports this event.
     End(&'a Connection),
+    /// A flag of the program that is set. A thread that sets the flag calls [`Endpoint::wake`]
+    /// afterwards. Without this call, a sleeping thread finds the flag at the next event of the
+    /// endpoint, or when the limit expires. The wait leaves the flag set.
+    Flag(&'a AtomicBool),
     /// The end of an operation.
     Operation(&'a OperationHandle),
     /// A message for a receive handle.
@@ -47,6 +52,8 @@ pub enum Occurred {
     Completions,
     /// The reason why the connection has ended, and the peer's private data.
     End(Closed, Vec<u8>),
+    /// The flag was set.
+    Flag,
     /// The result of [`OperationHandle::wait`].
     Operation(Result<u64, OperationFailure>),
     /// The result of [`ReceiveHandle::wait`].
@@ -90,6 +97,31 @@ impl Endpoint {
             found.map(Ok).or_else(|| inner.shut_down())
         })?;
         in_time(found, limit)?
+    }
+
+    /// Wakes the threads and tasks that wait for events of this endpoint, so that they look at
+    /// their flags ([`Awaited::Flag`]). If the descriptor is armed, it becomes readable. If nothing
+    /// waits, costs some nanoseconds. Does nothing in a child process after `fork`.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use ethernot::{Awaited, Endpoint, Occurred};
+    ///
+    /// let endpoint = Endpoint::bind("127.0.0.1:0")?;
+    /// let is_over = AtomicBool::new(false);
+    /// std::thread::scope(|scope| {
+    ///     let waiting = scope.spawn(|| endpoint.wait_any(&[Awaited::Flag(&is_over)], None));
+    ///     is_over.store(true, Ordering::SeqCst);
+    ///     endpoint.wake();
+    ///     assert!(matches!(waiting.join().unwrap(), Ok((0, Occurred::Flag))));
+    /// });
+    /// # Ok::<(), ethernot::Error>(())
+    /// ```
+    pub fn wake(&self) {
+        // Either this thread sees the waiting thread in the list of waiters, or the waiting thread,
+        // which looks after it has enlisted, sees the flag.
+        fence(Ordering::SeqCst);
+        self.inner.runtime.wake_waiting();
     }
 
     /// Arms the endpoint's file descriptor: it becomes readable at the next event. Events are
@@ -213,6 +245,7 @@ impl Awaited<'_> {
             }
             Self::Request(listener) => listener.endpoint(),
             Self::End(connection) => &connection.inner().endpoint,
+            Self::Flag(_) => return true,
             Self::Operation(handle) => &handle.connection().endpoint,
             Self::Message(handle) => &handle.connection().endpoint,
         };
@@ -228,6 +261,7 @@ impl Awaited<'_> {
                 let (reason, private_data) = connection.fate().end()?;
                 Some(Occurred::End(reason, private_data))
             }
+            Self::Flag(flag) => flag.load(Ordering::SeqCst).then_some(Occurred::Flag),
             Self::Operation(handle) => handle.ended().map(Occurred::Operation),
             Self::Message(handle) => handle.ended().map(Occurred::Message),
         }

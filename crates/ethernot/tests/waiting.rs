@@ -6,6 +6,7 @@ mod pair;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -213,6 +214,24 @@ fn requests_completions_messages_and_ends_are_waited_for_together() {
         assert_eq!(bye.wait(Some(LIMIT)).expect("it comes").to_vec().unwrap(), b"bye");
         connection.close(b"over").expect("not forked");
     });
+}
+
+#[test]
+fn a_thread_that_sets_a_flag_wakes_a_thread_that_waits_for_it() {
+    let endpoint = loopback().build().expect("an endpoint");
+    for _ in 0..50 {
+        let flag = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let wait = || endpoint.wait_any(&[Awaited::Flag(&flag)], Some(LIMIT));
+            let waiting = [scope.spawn(wait), scope.spawn(wait)];
+            flag.store(true, Ordering::SeqCst);
+            endpoint.wake();
+            for thread in waiting {
+                let found = thread.join().expect("no panic");
+                assert!(matches!(found, Ok((0, Occurred::Flag))), "{found:?}");
+            }
+        });
+    }
 }
 
 #[test]
