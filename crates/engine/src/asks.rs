@@ -1,7 +1,8 @@
 //! Decides which data frames ask the peer for an acknowledgement.
 
 use delivery::ASK_FRAMES_MAX;
-use wire_edge::LinkIndex;
+use semantics::Fragment;
+use wire_edge::{Header, LinkIndex};
 
 use crate::path::Path;
 
@@ -74,6 +75,15 @@ impl Asks {
             self.unasked = 0;
         }
     }
+}
+
+/// Returns whether the peer probably answers a fragment with data soon: the fragment is a whole
+/// operation other than a patch. Then the answer carries the acknowledgement. The target of a patch
+/// does not know of it, so it has no reason to answer.
+#[inline]
+pub(crate) const fn expects_answer(fragment: &Fragment<'_>) -> bool {
+    let is_whole = fragment.carried.last && fragment.carried.offset == 0;
+    is_whole && !matches!(fragment.header, Header::Patch { .. })
 }
 
 /// Number of data frames beyond `ASK_FRAMES_MAX` after which this end may ask for an

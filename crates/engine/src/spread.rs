@@ -5,6 +5,7 @@ use delivery::{Instant, LINKS_MAX, LinkView, QUANTUM_NS, SchedulingPolicy};
 use mem::MemoryAccess;
 
 use crate::ack_bytes::beside_acks_bytes;
+use crate::asks::expects_answer;
 use crate::connection::Connection;
 use crate::new_frame::{COMMON_BYTES, Emit, Sent};
 use crate::parts::Parts;
@@ -36,7 +37,7 @@ struct Spread {
     has_long: bool,
     /// Position of the link that got the last frame.
     last: usize,
-    /// Whether the last frame contains a whole operation.
+    /// Whether the peer probably answers the last frame soon ([`expects_answer`]).
     alone: bool,
 }
 
@@ -206,7 +207,7 @@ impl Parts<'_> {
                 acks: share.acks || acks_len > 0,
             };
             spread.last = position;
-            spread.alone = fragment.carried.last && fragment.carried.offset == 0;
+            spread.alone = expects_answer(&fragment);
             let none_up = !connection.paths().iter().any(Path::may_carry_data);
             let path = &connection.paths()[position];
             spread.views[position] = path.view(now, none_up, spread.rtt_min_ns);

@@ -8,6 +8,7 @@ use wire_edge::{Flags, Header};
 
 use crate::ack_bytes::beside_acks_bytes;
 use crate::ack_duty::{AckDuty, Moment};
+use crate::asks::expects_answer;
 use crate::config::Asking;
 use crate::connection::Connection;
 use crate::engine::Engine;
@@ -262,8 +263,8 @@ impl Parts<'_> {
         self.hand_over(now, connection, position, had_acks, emit)
     }
 
-    /// Fills the batch with data frames for the link at `position`. Returns whether the last frame
-    /// is a whole operation.
+    /// Fills the batch with data frames for the link at `position`. Returns whether the peer probably
+    /// answers the last frame soon ([`expects_answer`]).
     #[inline]
     fn fill_batch(
         &mut self,
@@ -298,7 +299,7 @@ impl Parts<'_> {
                 Ok(Some(fragment)) if self.defers(connection, position, fragment, room) => {}
                 Ok(Some(fragment)) => {
                     bytes += self.push_data(now, memory, connection, position, fragment)?;
-                    alone = fragment.carried.last && fragment.carried.offset == 0;
+                    alone = expects_answer(fragment);
                 }
                 Ok(None) => break,
                 Err(fault) => return Err(*fault),

@@ -2,6 +2,7 @@
 
 mod pair;
 
+use delivery::AckPolicy;
 use engine::EngineConfig;
 use pair::{Host, LinkPlan, Pair};
 use semantics::{CompletionKind, OperationFlags, PostError, Request, Source};
@@ -83,6 +84,24 @@ fn both_ends_must_offer_patches_and_the_connection_works_without_them() {
         pair.write(0, 0, 100, 2);
         pair.run_for(200_000_000);
         assert!(pair.same(100) && pair.done(0).iter().all(|done| done.result.is_ok()));
+    }
+}
+
+/// No application answers a patch, so no answer would carry the acknowledgement.
+#[test]
+fn a_patch_of_one_frame_asks_for_its_acknowledgement() {
+    for links in [1, 2] {
+        let mut pair = Pair::connected(links);
+        pair.run_for(1_000_000_000);
+        let mut after = vec![0; 4096];
+        after[100] = 7;
+        let began = pair.now;
+        post(&mut pair, &after);
+        let is_done = |pair: &Pair| !pair.hosts[0].queue.is_empty();
+        pair.run_until(1_000_000_000, "the patch is complete", is_done);
+        // The round trip, and the time for which the acknowledgement waits for an answer.
+        let waited_ns = pair.now.since_ns(began) - 2 * pair::DELAY_NS;
+        assert!(waited_ns < u64::from(AckPolicy::default().ack_delay_ns) / 2, "{waited_ns} ns");
     }
 }
 
