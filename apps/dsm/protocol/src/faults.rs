@@ -4,7 +4,7 @@ use crate::diff::{PAGE_BYTES, PageBytes};
 use crate::error::Fault;
 use crate::identity::{PageNumber, Rank, ThreadNumber};
 use crate::memory::{Access, Host};
-use crate::node::Node;
+use crate::node::{Node, word_at};
 use crate::node_state::{Fetch, FetchStep, Need, Pending, Stage};
 use crate::page_table::State;
 use crate::planted::{Planted, is_planted};
@@ -93,14 +93,56 @@ impl Node {
         fetch.is_stale = false;
         let (rank, address) = self.layout.directory(page);
         //= dsm-protocol.md: noted.2
-        let claims = host.notes_writes() && !fetch.waiters.is_empty();
-        if claims || fetch.waiters.iter().any(|(_, need)| *need != Need::Read) {
-            fetch.step = FetchStep::Claim;
-            self.claim(host, page, is_frame_zero, (rank, address));
-        } else {
+        let is_read = fetch.waiters.iter().all(|(_, need)| *need == Need::Read);
+        let is_read_fault = is_read && !fetch.waiters.is_empty();
+        if is_read && !(is_read_fault && host.notes_writes()) {
             fetch.step = FetchStep::Lookup;
             self.read_control(host, rank, address, 8, Pending::Lookup(page));
+        } else {
+            fetch.step = FetchStep::Claim;
+            self.claim(host, page, is_frame_zero, (rank, address));
         }
+        if is_read_fault && rank != self.me() {
+            self.read_next_homes(host, page);
+        }
+    }
+
+    //= dsm-protocol.md: fetch.6
+    /// Reads the directory entries behind the one of a page. A thread that reads the page probably
+    /// reads the following pages, too, and their fetches then save a round trip.
+    fn read_next_homes(&mut self, host: &mut dyn Host, page: PageNumber) {
+        let nodes = u32::from(self.config.nodes);
+        let first = PageNumber(page.0.saturating_add(nodes));
+        let count = self.config.pages.saturating_sub(first.0).div_ceil(nodes).min(HOMES_AHEAD);
+        if count > 0 && self.pages.get(first).home.is_none() {
+            let (rank, address) = self.layout.directory(first);
+            self.read_control(host, rank, address, 8 * count, Pending::Homes { first, count });
+        }
+    }
+
+    //= dsm-protocol.md: fetch.6
+    /// Handles directory entries of pages that are probably fetched soon.
+    ///
+    /// The entries may be older than the last barrier. But an entry that is not 0 changes only by a
+    /// move, and then this node knows the home already.
+    pub(crate) fn handle_homes(
+        &mut self,
+        first: PageNumber,
+        count: u32,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        let pages = (first.0..).step_by(usize::from(self.config.nodes)).map(PageNumber);
+        for (index, page) in (0..count as usize).zip(pages) {
+            let entry = word_at(bytes, index).ok_or(Fault::Completion)?;
+            // The entry is this node's if its claim has been performed, and is still in flight.
+            let home = self.decode_directory(page, entry)?.filter(|home| *home != self.me());
+            let found = self.pages.get(page);
+            let is_new = found.home.is_none() && found.state == State::Absent;
+            if is_new && !self.fetches.contains_key(&page) {
+                self.pages.at(page).home = home;
+            }
+        }
+        Ok(())
     }
 
     //= dsm-protocol.md: home.2
@@ -398,6 +440,10 @@ impl Node {
         self.continue_interval(host);
     }
 }
+
+/// Number of directory entries that a read fault reads in advance: 512 bytes fit into one frame of
+/// any network.
+const HOMES_AHEAD: u32 = 64;
 
 /// Returns the directory entry of a page with this home.
 pub(crate) const fn directory_word(home: Rank) -> u64 {

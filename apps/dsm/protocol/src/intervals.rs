@@ -3,7 +3,7 @@
 use crate::diff::{self, WORD_BYTES};
 use crate::error::Fault;
 use crate::identity::PageNumber;
-use crate::layout::{Layout, SHARERS_BYTES, log_entry};
+use crate::layout::{Layout, log_entry};
 use crate::memory::{Access, Host};
 use crate::message::{GRANT_NOTICES_MAX, Message};
 use crate::node::Node;
@@ -142,7 +142,8 @@ impl Node {
     /// Returns whether another node may have a copy of a page whose home is this node.
     fn is_shared(&mut self, host: &mut dyn Host, page: PageNumber) -> bool {
         let row = self.layout.sharers(page);
-        let mut words = (0..SHARERS_BYTES / 8).map(|word| host.load(row + 8 * word));
+        let nodes = u64::from(self.config.nodes);
+        let mut words = (0..nodes.div_ceil(8)).map(|word| host.load(row + 8 * word));
         let found = self.pages.at(page);
         found.is_tracked |= words.any(|word| word != 0);
         found.is_tracked
@@ -162,7 +163,8 @@ impl Node {
         let home = self.pages.get(page).home.filter(|_| !bitmap.is_empty());
         if let Some(home) = home {
             let (area, base) = (self.area(), frame_address(page));
-            let operation = if let Some((first, _)) = bitmap.run() {
+            let run = bitmap.run().filter(|(_, count)| *count > PATCHED_RUN_WORDS_MAX);
+            let operation = if let Some((first, _)) = run {
                 let address = base + (first * WORD_BYTES) as u64;
                 Operation::Write { area, address, bytes: &words, notification: None }
             } else {
@@ -265,3 +267,7 @@ impl Node {
         }
     }
 }
+
+/// Number of words without a gap up to which they are a Patch. It completes sooner than a write: its
+/// sender asks for the acknowledgement. So many words have at most two records.
+const PATCHED_RUN_WORDS_MAX: usize = 32;

@@ -134,6 +134,11 @@ impl Node {
         Some(result)
     }
 
+    /// Returns whether [`Node::take`] has a result for a thread.
+    pub fn has_ended_calls(&self) -> bool {
+        self.threads.iter().any(|stage| matches!(stage, Stage::Done(_)))
+    }
+
     /// Returns since when a thread waits in a call, in nanoseconds of the transport's time.
     pub fn waits_since(&self, thread: ThreadNumber) -> Option<u64> {
         let stage = self.threads.get(thread.index())?;
@@ -325,6 +330,7 @@ impl Node {
             Pending::Header => self.check_header(bytes),
             Pending::Lookup(page) => self.handle_lookup(host, page, word()?),
             Pending::Claim(page) => self.handle_claim(host, page, value()?),
+            Pending::Homes { first, count } => self.handle_homes(first, count, bytes),
             Pending::Fetch(page) => self.handle_fetched(host, page, bytes),
             Pending::Patch(page) => {
                 self.handle_patched(host, page);

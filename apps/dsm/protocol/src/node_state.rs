@@ -198,6 +198,8 @@ pub(crate) enum Pending {
     Lookup(PageNumber),
     /// A claim for a fetch.
     Claim(PageNumber),
+    /// `count` directory entries from the one of `first` on, of which no fetch is in need yet.
+    Homes { first: PageNumber, count: u32 },
     /// The bytes of a fetch.
     Fetch(PageNumber),
     /// Changes of a page.

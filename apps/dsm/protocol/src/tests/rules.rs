@@ -87,6 +87,32 @@ fn of_two_nodes_that_claim_a_page_one_becomes_its_home() {
     assert_eq!((fetches(home.0), fetches(3 - home.0)), (0, 1));
 }
 
+//= dsm-protocol.md: fetch.6
+#[test]
+fn a_read_fault_learns_the_homes_of_following_pages() {
+    for notes_writes in [false, true] {
+        let mut cluster = Cluster::new(Config { pages: 11, ..config(2) });
+        cluster.network.memories[1].notes_writes = notes_writes;
+        cluster.settle();
+        for page in [2, 3, 4, 8] {
+            cluster.write(0, page * PAGE_WORDS, page as u32);
+        }
+        cluster.barrier();
+        assert_eq!(cluster.read(1, 2 * PAGE_WORDS), 2);
+        // The node has the entries of pages with odd numbers itself.
+        let home = |page: u32| cluster.nodes[1].home_of(PageNumber(page));
+        let homes = [2, 3, 4, 6, 8, 10].map(home);
+        let first = Some(Rank(0));
+        assert_eq!(homes, [first, None, first, None, first, None]);
+        assert_eq!(cluster.read(1, 8 * PAGE_WORDS), 8);
+        cluster.write(0, 8 * PAGE_WORDS, 9);
+        cluster.write(1, 6 * PAGE_WORDS, 6);
+        cluster.barrier();
+        let found = [4, 6, 8, 10].map(|page| cluster.read(1, page * PAGE_WORDS));
+        assert_eq!(found, [4, 6, 9, 0]);
+    }
+}
+
 #[test]
 fn a_directory_entry_that_names_no_node_ends_the_node_that_reads_it() {
     let mut cluster = cluster(2);
