@@ -4,14 +4,30 @@ use std::sync::Arc;
 
 use ethernot::{Buffer, Endpoint, MemoryRegion, RegisterError, Rights, Source};
 
-/// Places for the bytes of operations. Most operations take a place of the pool; longer ones, and
-/// those that find the pool empty, get memory of their own.
+/// Places for the bytes of operations. Most operations take a place of a pool. Pools are added when
+/// all places are taken, because a registration for each operation would cost more than the
+/// operation. Longer operations, and those that exceed the last pool, get memory of their own.
 #[derive(Debug)]
 pub(crate) struct Staging {
     endpoint: Endpoint,
-    pool: MemoryRegion,
-    buffer: Arc<Buffer>,
+    first: Pool,
+    others: Vec<Pool>,
     free: Vec<u32>,
+}
+
+/// Memory of [`PLACES`] places.
+#[derive(Debug)]
+struct Pool {
+    region: MemoryRegion,
+    buffer: Arc<Buffer>,
+}
+
+impl Pool {
+    fn new(endpoint: &Endpoint) -> Result<Self, RegisterError> {
+        let buffer = Buffer::new(u64::from(PLACES) * PLACE_BYTES);
+        let region = endpoint.register(Arc::clone(&buffer), Rights::LOCAL_WRITE)?;
+        Ok(Self { region, buffer })
+    }
 }
 
 /// The place of the bytes of one operation.
@@ -29,18 +45,34 @@ pub(crate) enum Place {
 
 impl Staging {
     pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, RegisterError> {
-        let buffer = Buffer::new(u64::from(PLACES) * PLACE_BYTES);
-        let pool = endpoint.register(Arc::clone(&buffer), Rights::LOCAL_WRITE)?;
+        let first = Pool::new(endpoint)?;
         let free = (0..PLACES).rev().collect();
-        Ok(Self { endpoint: endpoint.clone(), pool, buffer, free })
+        Ok(Self { endpoint: endpoint.clone(), first, others: Vec::new(), free })
+    }
+
+    /// Returns the pool of a place, and the offset there.
+    fn pool(&self, place: u32) -> (&Pool, u64) {
+        let other = (place / PLACES).checked_sub(1).and_then(|pool| self.others.get(pool as usize));
+        (other.unwrap_or(&self.first), u64::from(place % PLACES) * PLACE_BYTES)
+    }
+
+    /// Adds a pool if all places are taken.
+    fn refill(&mut self) -> Result<(), RegisterError> {
+        if self.free.is_empty() && self.others.len() < OTHER_POOLS_MAX {
+            self.others.push(Pool::new(&self.endpoint)?);
+            let first = self.others.len() as u32 * PLACES;
+            self.free.extend((first..first + PLACES).rev());
+        }
+        Ok(())
     }
 
     /// Takes a place for `length` bytes.
     pub(crate) fn take(&mut self, length: usize) -> Result<Place, RegisterError> {
-        if length as u64 <= PLACE_BYTES
-            && let Some(index) = self.free.pop()
-        {
-            return Ok(Place::Pooled(index));
+        if length as u64 <= PLACE_BYTES {
+            self.refill()?;
+            if let Some(index) = self.free.pop() {
+                return Ok(Place::Pooled(index));
+            }
         }
         let buffer = Buffer::new(length as u64);
         let region = self.endpoint.register(Arc::clone(&buffer), Rights::LOCAL_WRITE)?;
@@ -63,7 +95,10 @@ impl Staging {
     fn fill(&self, place: &Place, bytes: &[u8]) {
         match place {
             Place::None | Place::Inline(_) => {}
-            Place::Pooled(index) => self.buffer.write(u64::from(*index) * PLACE_BYTES, bytes),
+            Place::Pooled(index) => {
+                let (pool, offset) = self.pool(*index);
+                pool.buffer.write(offset, bytes);
+            }
             Place::Own(_, buffer) => buffer.write(0, bytes),
         }
     }
@@ -73,7 +108,10 @@ impl Staging {
         let mut bytes = vec![0; length];
         match place {
             Place::None | Place::Inline(_) => {}
-            Place::Pooled(index) => self.buffer.read(u64::from(*index) * PLACE_BYTES, &mut bytes),
+            Place::Pooled(index) => {
+                let (pool, offset) = self.pool(*index);
+                pool.buffer.read(offset, &mut bytes);
+            }
             Place::Own(_, buffer) => buffer.read(0, &mut bytes),
         }
         bytes
@@ -82,8 +120,11 @@ impl Staging {
     /// Returns region and offset of a place, as a receive names them.
     pub(crate) fn region<'a>(&'a self, place: &'a Place) -> (&'a MemoryRegion, u64) {
         match place {
-            Place::None | Place::Inline(_) => (&self.pool, 0),
-            Place::Pooled(index) => (&self.pool, u64::from(*index) * PLACE_BYTES),
+            Place::None | Place::Inline(_) => (&self.first.region, 0),
+            Place::Pooled(index) => {
+                let (pool, offset) = self.pool(*index);
+                (&pool.region, offset)
+            }
             Place::Own(region, _) => (region, 0),
         }
     }
@@ -93,10 +134,10 @@ impl Staging {
         match place {
             Place::None => Source::Inline([0; INLINE_BYTES]),
             Place::Inline(bytes) => Source::Inline(*bytes),
-            Place::Pooled(index) => Source::Region {
-                region: self.pool.region().id,
-                offset: u64::from(*index) * PLACE_BYTES,
-            },
+            Place::Pooled(index) => {
+                let (pool, offset) = self.pool(*index);
+                Source::Region { region: pool.region.region().id, offset }
+            }
             Place::Own(region, _) => Source::Region { region: region.region().id, offset: 0 },
         }
     }
@@ -115,5 +156,32 @@ const INLINE_BYTES: usize = 64;
 /// Bytes of a place: the largest patch of a page has 32 records of 136 bytes.
 const PLACE_BYTES: u64 = 4352;
 
-/// Number of places: 4352 B × 512 = 2.1 MiB.
+/// Number of places of a pool: 4352 B × 512 = 2.1 MiB.
 const PLACES: u32 = 512;
+
+/// Largest number of further pools: 15 MiB in all.
+const OTHER_POOLS_MAX: usize = 7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_that_find_all_places_taken_get_places_of_further_pools() {
+        let endpoint = Endpoint::bind("127.0.0.1:0").unwrap();
+        let mut staging = Staging::new(&endpoint).unwrap();
+        let count = (1 + OTHER_POOLS_MAX as u64) * u64::from(PLACES);
+        let bytes = |number: u64| number.to_le_bytes().repeat(INLINE_BYTES / 4);
+        let places: Vec<_> =
+            (0..=count).map(|number| staging.take_for(&bytes(number)).unwrap()).collect();
+        let (last, pooled) = places.split_last().unwrap();
+        assert!(pooled.iter().all(|place| matches!(place, Place::Pooled(_))));
+        assert!(matches!(last, Place::Own(..)));
+        for (number, place) in (0..).zip(&places) {
+            assert_eq!(staging.read(place, 2 * INLINE_BYTES), bytes(number));
+        }
+        places.iter().for_each(|place| staging.give_back(place));
+        assert!(matches!(staging.take(1).unwrap(), Place::Pooled(_)));
+        assert_eq!(staging.others.len(), OTHER_POOLS_MAX);
+    }
+}
