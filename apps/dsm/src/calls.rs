@@ -2,11 +2,12 @@
 
 use std::sync::{MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dsm_protocol::{Access, Call, CallError, Misuse, PageNumber, ThreadNumber};
 
 use crate::core::{Core, Inside, State};
+use crate::driver::Wait;
 use crate::error::Error;
 use crate::misuse::MisusedCall;
 use crate::pins::PageRange;
@@ -14,8 +15,8 @@ use crate::pins::PageRange;
 impl Core {
     /// Makes a call of this thread. Returns its result: the former value for atomics, otherwise 0.
     ///
-    /// Costs no system call if the machine answers at once. Otherwise the thread polls for [`SPIN`],
-    /// and then sleeps until the progress thread has the answer.
+    /// Costs no system call if the machine answers at once and posts nothing, with one exception: the
+    /// release of a lock polls the endpoint. Otherwise the thread waits ([`Core::wait`]).
     pub(crate) fn call(&self, call: Call) -> Result<u64, Error> {
         self.call_then(call, |state, thread| state.watch.left(thread))
     }
@@ -63,19 +64,28 @@ impl Core {
         }
         let thread = self.thread()?;
         let _inside = Inside::enter();
+        // A node that waits for the lock gets it only if its request has arrived.
+        let releases_lock = matches!(call, Call::Unlock(_)) && !self.connections.is_empty();
+        let has_driven = releases_lock && self.endpoint.drive().is_ok();
         let mut state = self.lock();
+        if has_driven && !self.queue.is_empty() {
+            self.advance(&mut state);
+        }
         let State { node, host, .. } = &mut *state;
         node.start(host, thread, call).map_err(|misuse| self.misused(misuse))?;
-        let mut awake_until = None;
+        state.host.network.flush();
+        let mut wait: Option<Wait> = None;
         loop {
+            // The call may have sent messages to this rank.
+            if state.host.network.has_arrivals() && state.node.failure().is_none() {
+                self.advance(&mut state);
+            }
             if let Some(result) = state.node.take(thread) {
-                // The call may have ended calls of other threads, or sent messages to this rank.
-                if state.sleepers > 0 || state.host.network.has_arrivals() {
-                    self.advance(&mut state);
-                }
-                if let Some(awake_until) = awake_until {
-                    let waited = (Instant::now() + SPIN).saturating_duration_since(awake_until);
-                    state.waits.add(call, waited);
+                // The call may have ended calls of other threads.
+                self.wake_if_ended(&state);
+                if let Some(wait) = &wait {
+                    state.waits.add(call, wait.time());
+                    self.end_wait(&state, wait);
                 }
                 if result.is_ok() {
                     at_end(&mut state, thread);
@@ -90,12 +100,7 @@ impl Core {
             if state.failure.is_some() && state.node.failure().is_none() {
                 return self.failed(state);
             }
-            let now = Instant::now();
-            if now < *awake_until.get_or_insert(now + SPIN) {
-                self.advance(&mut state);
-            } else {
-                state = self.sleep(state, None);
-            }
+            state = self.wait(state, wait.get_or_insert_with(Wait::begin));
         }
     }
 
@@ -149,6 +154,3 @@ impl Core {
         }
     }
 }
-
-/// How long a thread polls before it sleeps. A page comes from a rank that is awake within 20 µs.
-const SPIN: Duration = Duration::from_micros(60);

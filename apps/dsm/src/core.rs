@@ -8,6 +8,7 @@ use dsm_protocol::{Call, Node, PageNumber, ThreadNumber};
 use ethernot::{CompletionQueue, Connection, Endpoint, MemoryRegion};
 use page_faults::{Access, PageFaults, PageView, Pages};
 
+use crate::driver::Driver;
 use crate::error::Error;
 use crate::failure::RankFailure;
 use crate::heap::Heap;
@@ -33,8 +34,9 @@ pub(crate) struct Core {
     pub(crate) places: Vec<String>,
     pub(crate) view: PageView,
     pub(crate) state: Mutex<State>,
-    /// Notified when the machine has made progress and threads wait.
+    /// Notified when calls have ended, or no thread drives the endpoint, and threads sleep.
     pub(crate) progress: Condvar,
+    pub(crate) driver: Driver,
     pub(crate) on_failure: Option<OnFailure>,
     pub(crate) on_race: Option<OnRace>,
     /// How long a thread may make no call while others wait for it, until this is reported.
@@ -52,7 +54,8 @@ pub(crate) struct Core {
 pub(crate) struct State {
     pub(crate) node: Node,
     pub(crate) host: Host,
-    /// Threads that sleep until the machine makes progress.
+    /// Threads that sleep until the machine makes progress, other than the one that drives the
+    /// endpoint.
     pub(crate) sleepers: usize,
     pub(crate) failure: Option<RankFailure>,
     /// Whether the rank has left, so that its progress thread ends.
@@ -97,7 +100,8 @@ impl Core {
         thread_numbers::own(self.threads)
     }
 
-    /// Lets the machine handle its arrivals, and wakes threads that sleep.
+    /// Lets the machine handle its arrivals, sends what it posts, and wakes threads if calls have
+    /// ended. Does not drive the endpoint to find more arrivals.
     pub(crate) fn advance(&self, state: &mut State) {
         let State { node, host, races, .. } = state;
         node.poll(host);
@@ -111,9 +115,8 @@ impl Core {
             let by_node = || Some(RankFailure::new(state.node.failure()?, self.rank, place));
             state.failure = by_memory.or_else(by_node);
         }
-        if state.sleepers > 0 {
-            self.progress.notify_all();
-        }
+        state.host.network.flush();
+        self.wake_if_ended(state);
     }
 
     /// Ends the rank because of an error of its own.

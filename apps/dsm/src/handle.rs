@@ -13,6 +13,7 @@ use ethernot::{Buffer, CompletionQueue, Endpoint, MemoryRegion, Rights};
 use page_faults::{Method, PageView, Pages, ViewOptions};
 
 use crate::core::{Core, FaultsOf, State};
+use crate::driver::Driver;
 use crate::environment;
 use crate::error::Error;
 use crate::failure::FINAL_BARRIER;
@@ -316,6 +317,7 @@ fn join(options: Options) -> Result<&'static Core, Error> {
         view,
         state: Mutex::new(state),
         progress: Condvar::new(),
+        driver: Driver::default(),
         on_failure: options.on_failure,
         on_race: options.on_race,
         watchdog: options.watchdog,

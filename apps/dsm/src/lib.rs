@@ -48,6 +48,8 @@ mod atomics;
 mod calls;
 mod compare;
 mod core;
+mod driver;
+mod driving;
 mod environment;
 mod error;
 mod failure;

@@ -60,7 +60,6 @@ enum What {
 #[derive(Debug)]
 pub(crate) struct Network {
     me: Rank,
-    endpoint: Endpoint,
     queue: Arc<CompletionQueue>,
     frames: Arc<MemoryRegion>,
     masters: Option<MemoryRegion>,
@@ -72,8 +71,8 @@ pub(crate) struct Network {
     posted: Vec<Place>,
     flights: HashMap<u64, (usize, Waiting)>,
     arrivals: VecDeque<(Arrival, Vec<u8>)>,
-    /// Bit `r` is set if the backlog of rank `r` waits for room that all connections share.
-    stalled: u64,
+    /// Bit `r` is set if the next [`Network::flush`] posts operations of the backlog of rank `r`.
+    unsent: u64,
     started: Instant,
 }
 
@@ -88,7 +87,6 @@ impl Network {
     ) -> Result<Self, RegisterError> {
         Ok(Self {
             me,
-            endpoint: endpoint.clone(),
             queue: Arc::clone(queue),
             frames: Arc::clone(frames),
             masters,
@@ -99,7 +97,7 @@ impl Network {
             posted: Vec::new(),
             flights: HashMap::new(),
             arrivals: VecDeque::new(),
-            stalled: 0,
+            unsent: 0,
             started: Instant::now(),
         })
     }
@@ -231,11 +229,12 @@ impl Network {
             bytes = self.staging.read(&flight.place, flight.length as usize);
         }
         self.staging.give_back(&flight.place);
+        // The completion has made room.
+        self.unsent |= 1 << rank;
         if let Some(answer) = answer.filter(|_| flight.ticket & GOODBYE == 0) {
             let ticket = Ticket(flight.ticket);
             self.arrivals.push_back((Arrival::Completed { ticket, answer }, bytes));
         }
-        self.drain(rank);
     }
 
     fn handle_message(&mut self, completion: &Completion) {
@@ -267,7 +266,7 @@ impl Network {
         self.peers.iter().position(is_owner).map(|rank| Rank(rank as u8))
     }
 
-    /// Posts an operation, or lets it wait behind others.
+    /// Appends an operation to the backlog of a peer. [`Network::flush`] posts it.
     fn submit(&mut self, rank: usize, waiting: Waiting) {
         let Some(peer) = self.peers.get_mut(rank) else { return };
         if peer.has_died {
@@ -275,21 +274,24 @@ impl Network {
             return;
         }
         peer.backlog.push_back(waiting);
-        self.drain(rank);
+        self.unsent |= 1 << rank;
     }
 
-    /// Posts the operations that were refused because all connections together had too many.
+    /// Posts the operations that the machine has begun since the last call, so that the operations
+    /// of one step of the machine share system calls.
     ///
-    /// The completion that makes room may belong to another peer, and the peer that waits may have
-    /// no operation in flight. So every poll tries again.
-    fn drain_stalled(&mut self) {
-        let stalled = std::mem::take(&mut self.stalled);
-        for rank in (0..self.peers.len()).filter(|rank| stalled >> rank & 1 == 1) {
+    /// Also tries again to post those that were refused because all connections together had too
+    /// many. The completion that makes room may belong to another peer, and the peer that waits may
+    /// have no operation in flight.
+    pub(crate) fn flush(&mut self) {
+        let unsent = std::mem::take(&mut self.unsent);
+        for rank in (0..self.peers.len()).filter(|rank| unsent >> rank & 1 == 1) {
             self.drain(rank);
         }
     }
 
-    /// Posts the operations that wait for a peer, as many as its connection takes.
+    /// Posts the operations that wait for a peer, as many as its connection takes. The last one sends
+    /// the others, too.
     fn drain(&mut self, rank: usize) {
         loop {
             let Some(peer) = self.peers.get_mut(rank) else { return };
@@ -297,7 +299,12 @@ impl Network {
             let Some(waiting) = peer.backlog.front() else { return };
             let operation =
                 waiting.operation(memory, &self.staging, (&self.frames, self.masters.as_ref()));
-            let posted = connection.post(&operation);
+            let is_last = peer.backlog.len() == 1;
+            let posted = if is_last {
+                connection.post(&operation)
+            } else {
+                connection.post_later(&operation)
+            };
             match posted {
                 Err(PostError::Submit(
                     SubmitError::Busy(_)
@@ -306,7 +313,7 @@ impl Network {
                         | OperationRefusal::NoOperationLeft(_),
                     ),
                 )) => {
-                    self.stalled |= 1 << rank;
+                    self.unsent |= 1 << rank;
                     return;
                 }
                 Err(PostError::Closed(_)) => {
@@ -388,17 +395,18 @@ impl Network {
         self.arrivals.push_back((Arrival::Completed { ticket, answer }, bytes));
     }
 
+    /// Returns the next arrival. If there is none, flushes. Does not drive the endpoint.
     pub(crate) fn poll(&mut self, buffer: &mut Vec<u8>) -> Option<Arrival> {
         loop {
             if let Some((arrival, bytes)) = self.arrivals.pop_front() {
                 *buffer = bytes;
                 return Some(arrival);
             }
-            if let Some(completion) = self.endpoint.poll(&self.queue).ok().flatten() {
+            if let Some(completion) = self.queue.poll() {
                 self.handle(&completion);
                 continue;
             }
-            self.drain_stalled();
+            self.flush();
             if self.arrivals.is_empty() {
                 return None;
             }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ethernot::{Awaited, Occurred, WaitError};
 
 use crate::core::{Core, Inside};
+use crate::driving::LOOK_AGAIN;
 use crate::failure::{RankFailure, STATUS_FAILED};
 
 /// Starts the progress thread.
@@ -27,17 +28,23 @@ impl Core {
         }
     }
 
-    /// Serves the machine until the rank leaves or fails.
+    /// Serves the machine until the rank leaves or fails. While a thread that waits in a call does
+    /// so, only looks for failures, clients and stalls.
     ///
     /// Takes completions only under the lock: two threads that each took one before they lock could
     /// hand messages of a peer to the machine in another order.
     fn serve(&self) {
         let _inside = Inside::enter();
         let mut connections: Vec<_> = self.connections.iter().collect();
+        let mut terms = 0;
         loop {
             let ends = connections.iter().map(|(_, connection)| Awaited::End(connection));
-            let awaited: Vec<_> =
-                [Awaited::Completions(&self.queue)].into_iter().chain(ends).collect();
+            let driven = Awaited::Flag(&self.driver.is_present);
+            let awaited: Vec<_> = [Awaited::Completions(&self.queue)]
+                .into_iter()
+                .chain(ends)
+                .chain([driven])
+                .collect();
             let found = self.endpoint.wait_any(&awaited, Some(LOOK_AGAIN));
             let mut state = self.lock();
             match found {
@@ -46,6 +53,7 @@ impl Core {
                     self.advance(&mut state);
                     let (rank, _) = connections.remove(index - 1);
                     state.host.network.handle_end(*rank, closed);
+                    self.advance(&mut state);
                 }
                 Ok(_) | Err(WaitError::TimedOut { .. }) => {}
                 Err(_) if state.has_left => {
@@ -58,11 +66,14 @@ impl Core {
                 }
                 Err(error) => self.fail(&mut state, format!("cannot wait for peers: {error}")),
             }
-            self.advance(&mut state);
+            if !self.driver.is_present() {
+                self.advance(&mut state);
+            }
             let races = state.races.take(&self.heap);
             let now = Instant::now();
             let stalls = self.watch(&mut state, now);
             self.answer_clients(&mut state, now);
+            state.host.network.flush();
             if !races.is_empty() || !stalls.is_empty() {
                 drop(state);
                 self.report_races(&races);
@@ -78,6 +89,7 @@ impl Core {
             if state.has_left {
                 return;
             }
+            drop(self.stand_aside(state, &mut terms));
         }
     }
 
@@ -85,6 +97,8 @@ impl Core {
     fn end(&self, failure: &RankFailure) {
         let deadline = Instant::now() + PASS_ON;
         loop {
+            // This fails only in a forked child, which has no such thread.
+            let _forked = self.endpoint.drive();
             let mut state = self.lock();
             let mut bytes = Vec::new();
             while state.host.network.poll(&mut bytes).is_some() {}
@@ -104,9 +118,6 @@ impl Core {
         self.progress.notify_all();
     }
 }
-
-/// Time between two looks for failures that other threads have found.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long a rank that ends waits until the others know why.
 const PASS_ON: Duration = Duration::from_millis(200);

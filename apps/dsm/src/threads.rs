@@ -50,7 +50,6 @@ impl Core {
         let place = self.places.get(self.rank).cloned().unwrap_or_default();
         let reason = format!("has failed: its thread {index} panicked");
         state.failure.get_or_insert_with(|| RankFailure::own(self.rank, place, reason));
-        drop(state);
-        self.progress.notify_all();
+        self.wake_if_ended(&state);
     }
 }

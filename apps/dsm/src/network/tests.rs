@@ -61,6 +61,7 @@ fn an_operation_is_posted_when_operations_for_another_peer_make_room() {
         first.network.post(Rank(1), Ticket(ticket), false, &read);
     }
     first.network.post(Rank(2), Ticket(8), false, &read);
+    first.network.flush();
     assert!(!first.network.peers[2].backlog.is_empty(), "the queue has room for it at once");
     let (mut done, mut bytes) = (Vec::new(), Vec::new());
     while done.len() < 9 {
@@ -69,6 +70,9 @@ fn an_operation_is_posted_when_operations_for_another_peer_make_room() {
                 panic!("{arrival:?}")
             };
             done.push(ticket.0);
+        }
+        for place in [&first, &second, &third] {
+            place.endpoint.drive().unwrap();
         }
         let _nothing = (second.network.poll(&mut bytes), third.network.poll(&mut bytes));
     }

@@ -1,0 +1,54 @@
+//! What threads know of the thread that drives the endpoint.
+
+use std::sync::Condvar;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The thread that waits in a call and drives the endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Driver {
+    /// Whether there is one. Changes only under the lock of the machine.
+    pub(crate) is_present: AtomicBool,
+    /// Whether it sleeps until a completion arrives.
+    pub(crate) sleeps: AtomicBool,
+    /// Whether another thread has ended a call since this thread began to drive.
+    pub(crate) has_news: AtomicBool,
+    /// How often a thread began to drive. Changes only under the lock of the machine.
+    pub(crate) terms: AtomicU64,
+    /// Notified when a thread that has slept ends its wait.
+    pub(crate) left: Condvar,
+}
+
+impl Driver {
+    /// Returns whether a thread that waits in a call drives the endpoint. The caller has the lock of
+    /// the machine.
+    pub(crate) fn is_present(&self) -> bool {
+        self.is_present.load(Ordering::SeqCst)
+    }
+
+    /// Lets the progress thread return to the endpoint at once, if the thread has slept: it now runs
+    /// code of the program, and probably for long.
+    pub(crate) fn end_wait(&self, wait: &Wait) {
+        if wait.has_slept {
+            self.left.notify_one();
+        }
+    }
+}
+
+/// A thread's wait in a call.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    began: Instant,
+    pub(crate) has_slept: bool,
+}
+
+impl Wait {
+    pub(crate) fn begin() -> Self {
+        Self { began: Instant::now(), has_slept: false }
+    }
+
+    /// Returns for how long the thread has waited.
+    pub(crate) fn time(&self) -> Duration {
+        self.began.elapsed()
+    }
+}

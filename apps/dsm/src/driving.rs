@@ -1,0 +1,130 @@
+//! Who drives the endpoint: a thread that waits in a call, otherwise the progress thread.
+//!
+//! A thread that waits in a call drives the endpoint itself, so that an answer reaches it without
+//! another thread. At most one thread does so. The other threads that wait sleep until their calls
+//! have ended, or until no thread drives the endpoint.
+//!
+//! Meanwhile the progress thread stays away from the endpoint. If it slept there, each frame would
+//! wake it, and it would take a processor from the threads that wait.
+
+use std::mem;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ethernot::{Awaited, WaitError};
+
+use crate::core::{Core, State};
+use crate::driver::{Driver, Wait};
+
+impl Core {
+    /// Waits until the machine may have made progress. The calling thread drives the endpoint until
+    /// then, unless another thread does so.
+    pub(crate) fn wait<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        wait: &mut Wait,
+    ) -> MutexGuard<'a, State> {
+        let driver = &self.driver;
+        self.wake_if_ended(&state);
+        if driver.is_present() {
+            wait.has_slept = true;
+            return self.sleep(state, None);
+        }
+        driver.has_news.store(false, Ordering::SeqCst);
+        driver.is_present.store(true, Ordering::SeqCst);
+        driver.terms.fetch_add(1, Ordering::Relaxed);
+        drop(state);
+        let is_shut_down = self.drive(wait);
+        let mut state = self.lock();
+        driver.is_present.store(false, Ordering::SeqCst);
+        self.advance(&mut state);
+        if is_shut_down {
+            // Without this sleep, the thread would spin until the process ends.
+            state = self.sleep(state, Some(LOOK_AGAIN));
+        }
+        state
+    }
+
+    /// Drives the endpoint until a completion arrives or another thread ends a call: polls until the
+    /// thread has waited for [`SPIN`], and then sleeps for at most [`LOOK_AGAIN`]. Returns whether
+    /// the endpoint is shut down.
+    fn drive(&self, wait: &mut Wait) -> bool {
+        let Driver { sleeps, has_news, .. } = &self.driver;
+        while self.endpoint.drive().is_ok() && wait.time() < SPIN {
+            if !self.queue.is_empty() || has_news.load(Ordering::SeqCst) {
+                return false;
+            }
+        }
+        wait.has_slept = true;
+        sleeps.store(true, Ordering::SeqCst);
+        let awaited = [Awaited::Completions(&self.queue), Awaited::Flag(has_news)];
+        let found = self.endpoint.wait_any(&awaited, Some(LOOK_AGAIN));
+        sleeps.store(false, Ordering::SeqCst);
+        !matches!(found, Ok(_) | Err(WaitError::TimedOut { .. }))
+    }
+
+    /// Wakes the threads that wait, if a call has ended or the rank has failed.
+    pub(crate) fn wake_if_ended(&self, state: &State) {
+        if !state.node.has_ended_calls() && state.failure.is_none() {
+            return;
+        }
+        if state.sleepers > 0 {
+            self.progress.notify_all();
+        }
+        let Driver { sleeps, has_news, .. } = &self.driver;
+        if self.driver.is_present() {
+            has_news.store(true, Ordering::SeqCst);
+            // If the thread is about to sleep, it sees the flag.
+            if sleeps.load(Ordering::SeqCst) {
+                self.endpoint.wake();
+            }
+        }
+    }
+
+    /// Ends the wait of a thread whose call has ended: another thread takes its place.
+    pub(crate) fn end_wait(&self, state: &State, wait: &Wait) {
+        if state.sleepers > 0 && !self.driver.is_present() {
+            self.progress.notify_one();
+        }
+        self.driver.end_wait(wait);
+    }
+
+    /// Keeps the progress thread away from the endpoint while threads that wait in calls drive it,
+    /// or have begun to do so since `terms`, but for at most [`LOOK_AGAIN`].
+    pub(crate) fn stand_aside<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        terms: &mut u64,
+    ) -> MutexGuard<'a, State> {
+        let driver = &self.driver;
+        let until = Instant::now() + LOOK_AGAIN;
+        let mut state = state;
+        loop {
+            let now = driver.terms.load(Ordering::Relaxed);
+            let is_needed = mem::replace(terms, now) == now && !driver.is_present();
+            let left = until.saturating_duration_since(Instant::now());
+            if is_needed || left.is_zero() || state.has_left || state.failure.is_some() {
+                return state;
+            }
+            // A thread that sleeps notifies this thread when it leaves. A thread that polls saves
+            // this system call.
+            let is_notified = driver.is_present() && driver.sleeps.load(Ordering::SeqCst);
+            let limit = if is_notified { left } else { left.min(SPIN) };
+            let woken = driver.left.wait_timeout(state, limit);
+            let (locked, woken) = woken.unwrap_or_else(PoisonError::into_inner);
+            state = locked;
+            if !woken.timed_out() {
+                *terms = driver.terms.load(Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// How long a thread polls before it sleeps. A page comes from a rank that is awake within 20 µs.
+/// For as long, the progress thread stays away from the endpoint after a thread has polled, because
+/// this thread probably polls again.
+const SPIN: Duration = Duration::from_micros(60);
+
+/// Time between two looks for failures that other threads have found, and for ends of connections.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
