@@ -102,8 +102,13 @@ fn sixteen_uneven_pieces_against_one() {
 const PAGE: usize = 4096;
 const SCATTERED: usize = 64;
 
-/// Number of repetitions of a round.
+/// Number of rounds, and of repetitions in a round.
+const ROUNDS: u32 = 15;
 const REPEATED: u32 = 400;
+
+/// Number of pages that are changed at once, as at the end of an interval of a shared memory. Their
+/// writes fill the window of operations.
+const IN_BATCH: usize = 16;
 
 /// Returns the seconds that it takes to post all `operations` and to wait until they are complete,
 /// `REPEATED` times. Only the last operation of a repetition is signalled.
@@ -132,8 +137,56 @@ fn seconds_of(sides: [&Side; 2], to: ConnectionHandle, operations: &[Operation])
     began.elapsed().as_secs_f64()
 }
 
+/// Returns the number of frames that both sides have sent.
+fn frames(sides: [&Side; 2]) -> u64 {
+    let sent = sides.map(|side| {
+        let (link, _) = side.runtime.link_addresses().expect("not forked")[0];
+        side.runtime.link_statistics(link).expect("not forked").expect("it exists").send_frames
+    });
+    sent.iter().sum()
+}
+
+/// Returns how many times as long some operations take as others: the median of several rounds, in
+/// turn. One thread runs both ends. So the times contain the processor time of both, and the time for
+/// which both wait.
+fn median_ratio(
+    sides: [&Side; 2],
+    to: ConnectionHandle,
+    one: &[Operation],
+    other: &[Operation],
+) -> f64 {
+    let mut ratios = Vec::new();
+    let (mut seconds, mut sent) = ([0.0; 2], [0; 2]);
+    for _ in 0..ROUNDS {
+        let [time, other_time] = [one, other].map(|operations| seconds_of(sides, to, operations));
+        ratios.push(time / other_time);
+        seconds = [seconds[0] + time, seconds[1] + other_time];
+    }
+    for (operations, sent) in [one, other].iter().zip(&mut sent) {
+        let before = frames(sides);
+        seconds_of(sides, to, operations);
+        *sent = frames(sides) - before;
+    }
+    ratios.sort_by(f64::total_cmp);
+    let repetitions = f64::from(ROUNDS * REPEATED);
+    let [time, other_time] = seconds.map(|seconds| seconds * 1e6 / repetitions);
+    let [sent, other_sent] = sent.map(|frames| frames as f64 / f64::from(REPEATED));
+    println!("{time:.2} against {other_time:.2} µs, {sent:.1} against {other_sent:.1} frames");
+    println!("from {:.3} to {:.3}", ratios[0], ratios[ratios.len() - 1]);
+    ratios[ratios.len() / 2]
+}
+
+/// Repeats operations for `pages` pages. Only the last operation is signalled.
+fn for_pages(pages: usize, operations: &[Operation]) -> Vec<Operation> {
+    let mut all = operations.repeat(pages);
+    let (last, others) = all.split_last_mut().expect("there are operations");
+    others.iter_mut().for_each(|operation| operation.flags.signalled = false);
+    last.flags.signalled = true;
+    all
+}
+
 #[test]
-#[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints two figures"]
+#[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints three figures"]
 fn patches_against_writes() {
     let (client, server) = (Side::new(false), Side::new(false));
     let connection = connect(&client, &server);
@@ -178,20 +231,14 @@ fn patches_against_writes() {
         offsets.iter().map(|&at| write(at, 4, Some(&at) == offsets.last())).collect();
     let whole = write(0, PAGE, true);
     let sides = [&client, &server];
-    let median = |one: &[Operation], other: &[Operation]| {
-        let mut ratios: Vec<f64> = (0..15)
-            .map(|_| {
-                let time = seconds_of(sides, connection, one);
-                time / seconds_of(sides, connection, other)
-            })
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        println!("from {:.3} to {:.3}", ratios[0], ratios[ratios.len() - 1]);
-        ratios[ratios.len() / 2]
-    };
-    let figure = median(&words, &[some]);
+    let figure = median_ratio(sides, connection, &words, &[some]);
     println!("figure: 64 scattered words by a patch against writes: {figure:.3}");
-    let figure = median(&[whole], &[all]);
+    let (words, some) = (for_pages(IN_BATCH, &words), for_pages(IN_BATCH, &[some]));
+    let figure = median_ratio(sides, connection, &words, &some);
+    println!(
+        "figure: 64 scattered words of each of 16 pages by patches against writes: {figure:.3}"
+    );
+    let figure = median_ratio(sides, connection, &[whole], &[all]);
     println!("figure: whole page by a patch against a write: {figure:.3}");
     let mut found = vec![0; PAGE];
     buffer.read(0, &mut found);
