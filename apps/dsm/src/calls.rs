@@ -85,7 +85,7 @@ impl Core {
                 self.wake_if_ended(&state);
                 if let Some(wait) = &wait {
                     state.waits.add(call, wait.time());
-                    self.end_wait(&state, wait);
+                    self.end_wait(&state);
                 }
                 if result.is_ok() {
                     at_end(&mut state, thread);

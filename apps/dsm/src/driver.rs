@@ -15,7 +15,10 @@ pub(crate) struct Driver {
     pub(crate) has_news: AtomicBool,
     /// How often a thread began to drive. Changes only under the lock of the machine.
     pub(crate) terms: AtomicU64,
-    /// Notified when a thread that has slept ends its wait.
+    /// Whether the progress thread waits until a sleeping thread ends its wait. Changes only under
+    /// the lock of the machine.
+    pub(crate) is_awaited: AtomicBool,
+    /// Notified when the thread for which the progress thread waits ends its wait.
     pub(crate) left: Condvar,
 }
 
@@ -26,10 +29,10 @@ impl Driver {
         self.is_present.load(Ordering::SeqCst)
     }
 
-    /// Lets the progress thread return to the endpoint at once, if the thread has slept: it now runs
-    /// code of the program, and probably for long.
-    pub(crate) fn end_wait(&self, wait: &Wait) {
-        if wait.has_slept {
+    /// Wakes the progress thread if it waits until a thread ends its wait. The caller has the lock of
+    /// the machine.
+    pub(crate) fn end_wait(&self) {
+        if self.is_awaited.swap(false, Ordering::Relaxed) {
             self.left.notify_one();
         }
     }
@@ -39,12 +42,11 @@ impl Driver {
 #[derive(Debug)]
 pub(crate) struct Wait {
     began: Instant,
-    pub(crate) has_slept: bool,
 }
 
 impl Wait {
     pub(crate) fn begin() -> Self {
-        Self { began: Instant::now(), has_slept: false }
+        Self { began: Instant::now() }
     }
 
     /// Returns for how long the thread has waited.

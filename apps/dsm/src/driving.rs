@@ -23,12 +23,11 @@ impl Core {
     pub(crate) fn wait<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
-        wait: &mut Wait,
+        wait: &Wait,
     ) -> MutexGuard<'a, State> {
         let driver = &self.driver;
         self.wake_if_ended(&state);
         if driver.is_present() {
-            wait.has_slept = true;
             return self.sleep(state, None);
         }
         driver.has_news.store(false, Ordering::SeqCst);
@@ -49,14 +48,13 @@ impl Core {
     /// Drives the endpoint until a completion arrives or another thread ends a call: polls until the
     /// thread has waited for [`SPIN`], and then sleeps for at most [`LOOK_AGAIN`]. Returns whether
     /// the endpoint is shut down.
-    fn drive(&self, wait: &mut Wait) -> bool {
+    fn drive(&self, wait: &Wait) -> bool {
         let Driver { sleeps, has_news, .. } = &self.driver;
         while self.endpoint.drive().is_ok() && wait.time() < SPIN {
             if !self.queue.is_empty() || has_news.load(Ordering::SeqCst) {
                 return false;
             }
         }
-        wait.has_slept = true;
         sleeps.store(true, Ordering::SeqCst);
         let awaited = [Awaited::Completions(&self.queue), Awaited::Flag(has_news)];
         let found = self.endpoint.wait_any(&awaited, Some(LOOK_AGAIN));
@@ -83,11 +81,11 @@ impl Core {
     }
 
     /// Ends the wait of a thread whose call has ended: another thread takes its place.
-    pub(crate) fn end_wait(&self, state: &State, wait: &Wait) {
+    pub(crate) fn end_wait(&self, state: &State) {
         if state.sleepers > 0 && !self.driver.is_present() {
             self.progress.notify_one();
         }
-        self.driver.end_wait(wait);
+        self.driver.end_wait();
     }
 
     /// Keeps the progress thread away from the endpoint while threads that wait in calls drive it,
@@ -107,16 +105,14 @@ impl Core {
             if is_needed || left.is_zero() || state.has_left || state.failure.is_some() {
                 return state;
             }
-            // A thread that sleeps notifies this thread when it leaves. A thread that polls saves
-            // this system call.
-            let is_notified = driver.is_present() && driver.sleeps.load(Ordering::SeqCst);
-            let limit = if is_notified { left } else { left.min(SPIN) };
+            // A thread that sleeps wakes this thread when it leaves. A thread that polls saves this
+            // system call.
+            let is_awaited = driver.is_present() && driver.sleeps.load(Ordering::SeqCst);
+            driver.is_awaited.store(is_awaited, Ordering::Relaxed);
+            let limit = if is_awaited { left } else { left.min(SPIN) };
             let woken = driver.left.wait_timeout(state, limit);
-            let (locked, woken) = woken.unwrap_or_else(PoisonError::into_inner);
-            state = locked;
-            if !woken.timed_out() {
-                *terms = driver.terms.load(Ordering::Relaxed);
-            }
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            driver.is_awaited.store(false, Ordering::Relaxed);
         }
     }
 }
