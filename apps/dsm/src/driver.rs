@@ -1,7 +1,8 @@
 //! What threads know of the thread that drives the endpoint.
 
-use std::sync::Condvar;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// The thread that waits in a call and drives the endpoint.
@@ -15,25 +16,24 @@ pub(crate) struct Driver {
     pub(crate) has_news: AtomicBool,
     /// How often a thread began to drive. Changes only under the lock of the machine.
     pub(crate) terms: AtomicU64,
-    /// Whether the progress thread waits until a sleeping thread ends its wait. Changes only under
-    /// the lock of the machine.
+    /// Whether the progress thread sleeps until this thread ends its wait.
     pub(crate) is_awaited: AtomicBool,
-    /// Notified when the thread for which the progress thread waits ends its wait.
-    pub(crate) left: Condvar,
+    /// The progress thread.
+    pub(crate) successor: OnceLock<Thread>,
 }
 
 impl Driver {
-    /// Returns whether a thread that waits in a call drives the endpoint. The caller has the lock of
-    /// the machine.
+    /// Returns whether a thread that waits in a call drives the endpoint.
     pub(crate) fn is_present(&self) -> bool {
         self.is_present.load(Ordering::SeqCst)
     }
 
-    /// Wakes the progress thread if it waits until a thread ends its wait. The caller has the lock of
-    /// the machine.
+    /// Wakes the progress thread if it sleeps until the calling thread ends its wait.
     pub(crate) fn end_wait(&self) {
-        if self.is_awaited.swap(false, Ordering::Relaxed) {
-            self.left.notify_one();
+        if self.is_awaited.swap(false, Ordering::SeqCst)
+            && let Some(thread) = self.successor.get()
+        {
+            thread.unpark();
         }
     }
 }

@@ -8,8 +8,9 @@
 //! wake it, and it would take a processor from the threads that wait.
 
 use std::mem;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ethernot::{Awaited, WaitError};
@@ -90,29 +91,30 @@ impl Core {
 
     /// Keeps the progress thread away from the endpoint while threads that wait in calls drive it,
     /// or have begun to do so since `terms`, but for at most [`LOOK_AGAIN`].
-    pub(crate) fn stand_aside<'a>(
-        &'a self,
-        state: MutexGuard<'a, State>,
-        terms: &mut u64,
-    ) -> MutexGuard<'a, State> {
-        let driver = &self.driver;
-        let until = Instant::now() + LOOK_AGAIN;
-        let mut state = state;
+    ///
+    /// Takes no lock, which would delay the calls. Looks less often the longer the calls last.
+    pub(crate) fn stand_aside(&self, terms: &mut u64) {
+        let Driver { sleeps, is_awaited, .. } = &self.driver;
+        let began = Instant::now();
         loop {
-            let now = driver.terms.load(Ordering::Relaxed);
-            let is_needed = mem::replace(terms, now) == now && !driver.is_present();
-            let left = until.saturating_duration_since(Instant::now());
-            if is_needed || left.is_zero() || state.has_left || state.failure.is_some() {
-                return state;
+            let now = self.driver.terms.load(Ordering::Relaxed);
+            let is_needed = mem::replace(terms, now) == now && !self.driver.is_present();
+            let aside = began.elapsed();
+            let left = LOOK_AGAIN.saturating_sub(aside);
+            if is_needed || left.is_zero() {
+                return;
             }
-            // A thread that sleeps wakes this thread when it leaves. A thread that polls saves this
-            // system call.
-            let is_awaited = driver.is_present() && driver.sleeps.load(Ordering::SeqCst);
-            driver.is_awaited.store(is_awaited, Ordering::Relaxed);
-            let limit = if is_awaited { left } else { left.min(SPIN) };
-            let woken = driver.left.wait_timeout(state, limit);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
-            driver.is_awaited.store(false, Ordering::Relaxed);
+            // A thread that sleeps wakes this thread when its call ends. A thread that polls saves
+            // this system call.
+            is_awaited.store(true, Ordering::SeqCst);
+            let pause = if sleeps.load(Ordering::SeqCst) {
+                left
+            } else {
+                is_awaited.store(false, Ordering::SeqCst);
+                left.min(SPIN.max(aside / 8))
+            };
+            thread::park_timeout(pause);
+            is_awaited.store(false, Ordering::SeqCst);
         }
     }
 }

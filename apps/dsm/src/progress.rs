@@ -36,6 +36,7 @@ impl Core {
     fn serve(&self) {
         let _inside = Inside::enter();
         let mut connections: Vec<_> = self.connections.iter().collect();
+        self.driver.successor.get_or_init(thread::current);
         let mut terms = 0;
         loop {
             let ends = connections.iter().map(|(_, connection)| Awaited::End(connection));
@@ -89,7 +90,8 @@ impl Core {
             if state.has_left {
                 return;
             }
-            drop(self.stand_aside(state, &mut terms));
+            drop(state);
+            self.stand_aside(&mut terms);
         }
     }
 
