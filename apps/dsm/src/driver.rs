@@ -14,8 +14,8 @@ pub(crate) struct Driver {
     pub(crate) sleeps: AtomicBool,
     /// Whether another thread has ended a call since this thread began to drive.
     pub(crate) has_news: AtomicBool,
-    /// How often a thread began to drive. Changes only under the lock of the machine.
-    pub(crate) terms: AtomicU64,
+    /// How often a thread began or ceased to drive. Changes only under the lock of the machine.
+    pub(crate) changes: AtomicU64,
     /// Whether the progress thread sleeps until this thread ends its wait.
     pub(crate) is_awaited: AtomicBool,
     /// The progress thread.

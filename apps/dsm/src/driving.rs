@@ -33,11 +33,12 @@ impl Core {
         }
         driver.has_news.store(false, Ordering::SeqCst);
         driver.is_present.store(true, Ordering::SeqCst);
-        driver.terms.fetch_add(1, Ordering::Relaxed);
+        driver.changes.fetch_add(1, Ordering::Relaxed);
         drop(state);
         let is_shut_down = self.drive(wait);
         let mut state = self.lock();
         driver.is_present.store(false, Ordering::SeqCst);
+        driver.changes.fetch_add(1, Ordering::Relaxed);
         self.advance(&mut state);
         if is_shut_down {
             // Without this sleep, the thread would spin until the process ends.
@@ -90,15 +91,15 @@ impl Core {
     }
 
     /// Keeps the progress thread away from the endpoint while threads that wait in calls drive it,
-    /// or have begun to do so since `terms`, but for at most [`LOOK_AGAIN`].
+    /// or did so since `changes`, but for at most [`LOOK_AGAIN`].
     ///
     /// Takes no lock, which would delay the calls. Looks less often the longer the calls last.
-    pub(crate) fn stand_aside(&self, terms: &mut u64) {
+    pub(crate) fn stand_aside(&self, changes: &mut u64) {
         let Driver { sleeps, is_awaited, .. } = &self.driver;
         let began = Instant::now();
         loop {
-            let now = self.driver.terms.load(Ordering::Relaxed);
-            let is_needed = mem::replace(terms, now) == now && !self.driver.is_present();
+            let now = self.driver.changes.load(Ordering::Relaxed);
+            let is_needed = mem::replace(changes, now) == now && !self.driver.is_present();
             let aside = began.elapsed();
             let left = LOOK_AGAIN.saturating_sub(aside);
             if is_needed || left.is_zero() {

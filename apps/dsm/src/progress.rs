@@ -37,7 +37,7 @@ impl Core {
         let _inside = Inside::enter();
         let mut connections: Vec<_> = self.connections.iter().collect();
         self.driver.successor.get_or_init(thread::current);
-        let mut terms = 0;
+        let mut changes = 0;
         loop {
             let ends = connections.iter().map(|(_, connection)| Awaited::End(connection));
             let driven = Awaited::Flag(&self.driver.is_present);
@@ -91,7 +91,7 @@ impl Core {
                 return;
             }
             drop(state);
-            self.stand_aside(&mut terms);
+            self.stand_aside(&mut changes);
         }
     }
 
