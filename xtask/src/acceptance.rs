@@ -137,16 +137,13 @@ enum Probe {
     /// The ratio of a field's value with this program to its value with the program of the commit
     /// of `--against`. The programs run alternately.
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
-    /// The number of rows of these suites that are ok at the commit of `--against` and short here.
-    Verdicts(&'static [&'static str]),
+    /// The number of rows of a suite that are ok at the commit of `--against` and short here.
+    Verdicts(&'static str),
     /// The ratio of two figures of devices in a guest whose clock counts instructions. `unit` is the
     /// unit of both figures.
     InGuest { of: &'static str, to: &'static str, unit: &'static str },
     /// A count in the sources.
     Sources(structure::Count),
-    /// Nothing that exists yet: the row cannot run, for this reason. It states what is still to be
-    /// measured.
-    Missing(&'static str),
 }
 
 /// Two contenders of a measurement, each with its transport and links, and the field whose ratio is

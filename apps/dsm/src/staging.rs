@@ -180,7 +180,9 @@ mod tests {
         for (number, place) in (0..).zip(&places) {
             assert_eq!(staging.read(place, 2 * INLINE_BYTES), bytes(number));
         }
-        places.iter().for_each(|place| staging.give_back(place));
+        for place in &places {
+            staging.give_back(place);
+        }
         assert!(matches!(staging.take(1).unwrap(), Place::Pooled(_)));
         assert_eq!(staging.others.len(), OTHER_POOLS_MAX);
     }

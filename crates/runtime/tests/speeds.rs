@@ -180,7 +180,9 @@ fn median_ratio(
 fn for_pages(pages: usize, operations: &[Operation]) -> Vec<Operation> {
     let mut all = operations.repeat(pages);
     let (last, others) = all.split_last_mut().expect("there are operations");
-    others.iter_mut().for_each(|operation| operation.flags.signalled = false);
+    for operation in others {
+        operation.flags.signalled = false;
+    }
     last.flags.signalled = true;
     all
 }

@@ -144,13 +144,12 @@ impl<'a> Runner<'a> {
             Probe::Sources(count) => {
                 structure::count(self.workspace, self.against.as_deref(), count)
             }
-            Probe::Verdicts(suites) => {
+            Probe::Verdicts(suite) => {
                 let commit = self.against.as_deref();
                 let commit = commit
                     .ok_or_else(|| Failure::CannotRun("name a commit with --against".into()))?;
-                verdicts::became_short(self.workspace, commit, suites, self.quick)
+                verdicts::became_short(self.workspace, commit, suite, self.quick)
             }
-            Probe::Missing(reason) => Err(Failure::CannotRun(reason.into())),
         }
     }
 

@@ -45,6 +45,12 @@ const fn tests(package: &'static str, target: &'static str, part: &'static str) 
     Tests { package, target, part, part_quick: Some(part) }
 }
 
+/// A row about the rows of a suite that are ok at the commit of `--against` and short here.
+const fn verdicts(name: &'static str, suite: &'static str) -> Row {
+    let bound = Bound::AtMost(0.0, "rows");
+    Row { name, bound, bound_quick: None, probe: Probe::Verdicts(suite) }
+}
+
 /// A row about tests, none of which may fail.
 const fn none_fails(
     name: &'static str,

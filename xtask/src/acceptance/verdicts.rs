@@ -19,40 +19,40 @@ enum Verdict {
     Unknown,
 }
 
-/// Runs suites at the commit of `--against` and here. Returns the number of rows that are ok there
-/// and short here.
+/// Runs a suite at the commit of `--against` and here. Returns the number of rows that are ok there
+/// and short here. Prints the names of rows that it measures again.
 ///
 /// Some rows depend on the load of the machine, so such a row is measured again at both commits,
 /// and counts only if the verdicts are the same again.
 pub(super) fn became_short(
     workspace: &Workspace,
     commit: &str,
-    suites: &[&str],
+    suite: &str,
     quick: bool,
 ) -> Result<Found, Failure> {
     let sources = Sources::check_out(workspace, commit).map_err(Failure::CannotRun)?;
     let own = std::env::current_exe()
         .map_err(|cause| Failure::CannotRun(format!("cannot find this program: {cause}")))?;
-    let mut compared = 0;
+    let measure = |only: Option<&str>| -> Result<(Verdicts, Verdicts), Failure> {
+        let arguments = arguments(suite, quick, only);
+        let before = verdicts(sources.command().args(&arguments))?;
+        let now = verdicts(Command::new(&own).args(&arguments))?;
+        Ok((before, now))
+    };
+    let (before, now) = measure(None)?;
+    let compared = before.keys().filter(|name| now.contains_key(*name)).count();
     let mut shorter = Vec::new();
-    for suite in suites {
-        let measure = |only: Option<&str>| -> Result<(Verdicts, Verdicts), Failure> {
-            let arguments = arguments(suite, quick, only);
-            let before = verdicts(sources.command().args(&arguments))?;
-            let now = verdicts(Command::new(&own).args(&arguments))?;
-            Ok((before, now))
-        };
-        let (before, now) = measure(None)?;
-        compared += before.keys().filter(|name| now.contains_key(*name)).count();
-        for name in rows_that_became_short(&before, &now) {
-            let (before, now) = measure(Some(&name))?;
-            if rows_that_became_short(&before, &now).contains(&name) {
-                shorter.push(format!("{suite}: {name}"));
-            }
+    for name in rows_that_became_short(&before, &now) {
+        eprintln!("-- became short, so it is measured again: {name}");
+        let (before, now) = measure(Some(&name))?;
+        if rows_that_became_short(&before, &now).contains(&name) {
+            shorter.push(name);
         }
     }
     if compared == 0 {
-        return Err(Failure::CannotRun("the suites have no row in common".into()));
+        return Err(Failure::CannotRun(
+            "the suite has no row in common with the other commit".into(),
+        ));
     }
     let note = match shorter.as_slice() {
         [] => format!(" ({compared} rows compared)"),

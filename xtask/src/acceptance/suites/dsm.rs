@@ -1,14 +1,8 @@
 //! Shared memory over Ethernet: the operations Patch and Swap, and the DSM that stands on them.
-//! Rows that cannot run yet name what is missing.
 
-use super::{none_fails, printed, reproducible, tests};
+use super::{none_fails, printed, reproducible, tests, verdicts};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Probe, Row};
-
-/// A row about something that is not measured yet.
-const fn missing(name: &'static str, bound: Bound, what: &'static str) -> Row {
-    Row { name, bound, bound_quick: None, probe: Probe::Missing(what) }
-}
 
 /// A row about a slow test that prints the ratio of two speeds.
 const fn ratio(name: &'static str, least: f64, figure: &'static str) -> Row {
@@ -95,12 +89,11 @@ pub(super) const ROWS: &[Row] = &[
         0.6,
         "whole page by a patch against a write",
     ),
-    Row {
-        name: "suites verbs, frameworks, queue-pairs, rust-api and sockets: rows that became short",
-        bound: Bound::AtMost(0.0, "rows"),
-        bound_quick: None,
-        probe: Probe::Verdicts(&["verbs", "frameworks", "queue-pairs", "rust-api", "sockets"]),
-    },
+    verdicts("suite verbs: rows that became short", "verbs"),
+    verdicts("suite frameworks: rows that became short", "frameworks"),
+    verdicts("suite queue-pairs: rows that became short", "queue-pairs"),
+    verdicts("suite rust-api: rows that became short", "rust-api"),
+    verdicts("suite sockets: rows that became short", "sockets"),
     printed(
         "copies over shared memory with two of our libraries loaded, against one",
         Bound::AtLeast(0.97, "x"),

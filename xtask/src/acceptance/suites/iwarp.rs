@@ -1,6 +1,6 @@
 //! The iWARP device.
 
-use super::{none_fails, printed};
+use super::{none_fails, printed, verdicts};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Probe, Row};
 
@@ -223,12 +223,9 @@ pub(super) const ROWS: &[Row] = &[
         "--test iwarp a_peer_that_is_stopped -- --ignored",
         false,
     ),
-    Row {
-        name: "suites verbs, frameworks and queue-pairs on the edge: rows that became short",
-        bound: Bound::AtMost(0.0, "rows"),
-        bound_quick: None,
-        probe: Probe::Verdicts(&["verbs", "frameworks", "queue-pairs"]),
-    },
+    verdicts("suite verbs on the edge: rows that became short", "verbs"),
+    verdicts("suite frameworks on the edge: rows that became short", "frameworks"),
+    verdicts("suite queue-pairs on the edge: rows that became short", "queue-pairs"),
     against(
         "ib_send_lat 8 B on the edge against another commit",
         Bound::AtMost(1.03, "x"),
