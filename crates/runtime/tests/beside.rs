@@ -186,7 +186,7 @@ fn a_thread_that_is_woken_just_before_it_takes_the_watch_does_not_sleep() {
     };
     let sleeps = || side.runtime.counters().expect("not forked").wakeups;
     let before = sleeps();
-    let limit = Some(Duration::from_secs(2));
+    let limit = Some(Duration::from_secs(30));
     let (interest, mut checks) = (Interest::Mark(&mark), 0);
     let mut others = Others::none();
     let waited = side.runtime.wait_beside(interest, &mut others, limit, || check(&mut checks));
