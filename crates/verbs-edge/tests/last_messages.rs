@@ -17,6 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rdma_cm::{AcceptOptions, EventKind, Id};
 use verbs::CompletionStatus;
+use verbs_edge::send_before_end;
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
@@ -27,6 +28,11 @@ const MESSAGES: usize = 50;
 /// Number of messages for each test (each way to end a queue pair or process) and each of [`LINKS`]
 /// in `xtask acceptance faults`.
 const MESSAGES_MANY: usize = 1000;
+
+/// Number of waits for the thread that sends. Each ends when the message is sent, and after 20 ms
+/// at the latest, so all together last a second at most. If the message is sent already, they take
+/// a few microseconds, in which the peer cannot read it and answer.
+const SENDER_LOOKS: u32 = 50;
 
 #[test]
 fn last_messages_before_a_disconnect_arrive() {
@@ -52,6 +58,9 @@ fn last_messages_before_a_process_exits_arrive() {
 fn last_messages_before_a_process_is_killed_arrive() {
     if let Some(argument) = copy::argument() {
         send_last(&argument);
+        // If another thread was inside the engine for long, because the kernel had descheduled it,
+        // that thread sends the message. A killed thread sends nothing, so wait for it.
+        (0..SENDER_LOOKS).for_each(|_| send_before_end());
         kill(Pid::this(), Signal::SIGKILL).expect("it is this process");
     }
     let name = "last_messages_before_a_process_is_killed_arrive";

@@ -11,6 +11,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use ends::{End, Name, Program};
+use testbed::clock::monotonic_ns;
 use verbs::{CompletionStatus, Gid, QueuePairState};
 
 /// Number of messages right before the end. The library sends the first message at once and may
@@ -88,6 +89,9 @@ fn exchange(mut stream: &TcpStream, own: Name) -> Name {
 
 /// Starts 10 copies of the test `name`, one after the other, and checks that their last messages
 /// arrive. Each copy calls `end` right after it has sent its messages.
+///
+/// A copy that ends waits at least [`EXIT_NS`] for its peer. On a busy host this process may get no
+/// processor in this time, so a copy that has waited that long may lose its messages.
 fn last_messages_of_a_process_arrive(name: &str, end: fn()) {
     const PROCESSES: u32 = 10;
     if let Some(argument) = copy::argument() {
@@ -102,12 +106,14 @@ fn last_messages_of_a_process_arrive(name: &str, end: fn()) {
         for id in 0..MESSAGES {
             one.send(id, program.piece(0, 64));
         }
+        (&stream).write_all(&monotonic_ns().to_le_bytes()).expect("it is written");
         end();
     }
     for links in LINKS {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let argument = format!("{links} {}", listener.local_addr().expect("an address"));
         let program = Program::new(&ends::with_links(links));
+        let mut arrived = 0;
         for round in 0..PROCESSES {
             let mut child = copy::command(&[], name, &argument).spawn().expect("a copy");
             let (stream, _) = listener.accept().expect("the copy connects");
@@ -115,11 +121,40 @@ fn last_messages_of_a_process_arrive(name: &str, end: fn()) {
             let peer = exchange(&stream, other.name());
             connect_receiver(&program, &other, peer);
             (&stream).write_all(&[1]).expect("it is written");
-            arrive(&other);
+            let mut began_ns = [0; 8];
+            (&stream).read_exact(&mut began_ns).expect("it is read");
             child.wait().expect("a child");
+            let took_ns = monotonic_ns() - u64::from_le_bytes(began_ns);
+            let has_waited = took_ns >= EXIT_NS;
+            let have_arrived = have_arrived(&other, if has_waited { SHORT_NS } else { LONG_NS });
+            assert!(have_arrived || has_waited, "{links}: lost by an exit of {took_ns} ns");
+            arrived += u32::from(have_arrived);
         }
+        println!("{links}: the messages of {arrived} of {PROCESSES} processes arrived");
+        assert!(arrived > 0, "{links}: no process delivered its messages");
     }
 }
+
+/// Polls until all messages have arrived, for at most `limit_ns` nanoseconds. Returns whether all
+/// have arrived.
+fn have_arrived(other: &End, limit_ns: u64) -> bool {
+    let until_ns = monotonic_ns() + limit_ns;
+    let mut done = Vec::new();
+    while done.len() < MESSAGES as usize && monotonic_ns() < until_ns {
+        done.extend(other.poll());
+    }
+    let expected = (0..MESSAGES).map(|id| (id, CompletionStatus::Success));
+    done.iter().map(|done| (done.id, done.status)).eq(expected)
+}
+
+/// Shortest time for which the end of a process waits for acknowledgements, in nanoseconds
+/// (`LINGERING` in `runtime/src/exit.rs`).
+const EXIT_NS: u64 = 20_000_000;
+
+/// Time limits for messages to arrive after their process has ended, in nanoseconds: the short one
+/// for messages that may be lost.
+const SHORT_NS: u64 = 1_000_000_000;
+const LONG_NS: u64 = 60_000_000_000;
 
 #[test]
 fn messages_sent_before_the_peer_was_found_arrive_if_the_process_exits() {
