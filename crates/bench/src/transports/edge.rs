@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ethernot::{
-    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Delay, Endpoint,
-    EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Order, PeerSpec, Polling,
-    RemoteRegion, Request, Rights, Source, WaitError,
+    Buffer, Completion, CompletionKind, CompletionQueue, ConnectOptions, Connection, Delay,
+    Endpoint, EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Order, PeerSpec,
+    Polling, RemoteRegion, Request, Rights, Source, WaitError,
 };
 
 use super::idle_limit::IdleLimit;
@@ -46,10 +46,11 @@ enum Rules {
 
 impl Rules {
     fn config(self) -> EngineConfig {
-        match self {
+        let config = match self {
             Self::Own | Self::SharedMemory => EngineConfig::default(),
             Self::MultiEdge => EngineConfig::multiedge(),
-        }
+        };
+        config.silence_budget_ns(SILENCE_BUDGET_NS)
     }
 }
 
@@ -229,7 +230,8 @@ impl Half {
         let group = (self.in_flight / 8).max(1);
         let (mut posted, mut done) = (0, 0);
         let mut expected = expects;
-        let mut idle_limit = IdleLimit::new("stream writes over edge");
+        let mut idle_limit = IdleLimit::new(STREAM);
+        let mut passed = self.data_frames_passed()?;
         while done < count || expected {
             while posted < count && posted - done < self.in_flight {
                 posted += 1;
@@ -246,19 +248,14 @@ impl Half {
                     connection.post_later(&operation).map_err(other)?;
                 }
             }
-            let completion = match self.waiting {
-                Waiting::Poll => connection.poll().map_err(other)?,
-                Waiting::Mixed | Waiting::Interrupt => {
-                    let found = connection.wait_completion(Some(PHASE_TIME_MAX));
-                    Some(
-                        found
-                            .map_err(|error| unless_timed_out(error, "stream writes over edge"))?,
-                    )
+            let completion = match self.next_completion(&mut idle_limit) {
+                Ok(Some(completion)) => completion,
+                Ok(None) => continue,
+                Err(error) => {
+                    self.unless_data_passed(error, &mut passed)?;
+                    idle_limit.on_progress();
+                    continue;
                 }
-            };
-            let Some(completion) = completion else {
-                idle_limit.on_idle()?;
-                continue;
             };
             idle_limit.on_progress();
             completion.result.map_err(other)?;
@@ -269,6 +266,45 @@ impl Half {
             }
         }
         Ok(())
+    }
+
+    /// Returns the next completion of a stream. Returns `None` after a poll that found nothing.
+    fn next_completion(
+        &self,
+        idle_limit: &mut IdleLimit,
+    ) -> Result<Option<Completion>, TransportError> {
+        let (connection, _) = self.parts()?;
+        if self.waiting == Waiting::Poll {
+            let found = connection.poll().map_err(other)?;
+            if found.is_none() {
+                idle_limit.on_idle()?;
+            }
+            return Ok(found);
+        }
+        let found = connection.wait_completion(Some(PHASE_TIME_MAX));
+        found.map(Some).map_err(|error| unless_timed_out(error, STREAM))
+    }
+
+    /// Returns `error`, unless it is a timeout and data has passed since `seen` was set. On a busy
+    /// host, [`PHASE_TIME_MAX`] may pass between two completions although the stream makes
+    /// progress: the receiver gets a completion only for the last message of a phase, and the
+    /// sender one for several messages.
+    #[cold]
+    fn unless_data_passed(
+        &self,
+        error: TransportError,
+        seen: &mut f64,
+    ) -> Result<(), TransportError> {
+        let before = std::mem::replace(seen, self.data_frames_passed()?);
+        let has_passed = matches!(error, TransportError::TimedOut { .. }) && *seen > before;
+        if has_passed { Ok(()) } else { Err(error) }
+    }
+
+    /// Returns the number of data frames sent and received so far, without retransmissions. The
+    /// window lets this end send new frames only after the peer has acknowledged earlier ones.
+    fn data_frames_passed(&self) -> Result<f64, TransportError> {
+        let counters = Counters::of(self.connection.as_ref())?;
+        Ok(counters.sent + counters.received)
     }
 
     /// Writes message number `round` without waiting.
@@ -702,6 +738,12 @@ fn other(error: impl std::fmt::Display) -> TransportError {
 const PEERS: &str = "peers";
 /// Service number of the measured listener.
 const SERVICE: u32 = 0;
+/// Time for which a peer may be silent, in nanoseconds: longer than [`PHASE_TIME_MAX`]. On a busy
+/// host, a process may get no processor for seconds. The control connection shows the end of the
+/// peer's process.
+const SILENCE_BUDGET_NS: u64 = 30_000_000_000;
+/// The purpose of a stream's waits, for errors.
+const STREAM: &str = "stream writes over edge";
 /// Immediate value of the last write in a phase.
 const END_OF_PHASE: u32 = 0x454e_4421;
 /// Smallest message in bytes: a word that can be polled.
@@ -725,3 +767,53 @@ const ROUND_TRIP: &str = "round_trip_us";
 const WINDOW: &str = "window_bytes";
 /// Sum of the frame sizes of both ends. Each end takes the link on which it has sent the most data.
 const FRAME: &str = "frame_bytes";
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use testbed::pair::LinkAddresses;
+
+    use super::super::idle_limit::timed_out;
+    use super::*;
+
+    fn one_way() -> Setup {
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Setup {
+            test: Test::OneWay,
+            message_bytes: 64,
+            links: vec![LinkAddresses { client: Some(loopback), server: loopback }],
+            client_links: Vec::new(),
+            server_links: Vec::new(),
+            mtu: None,
+            in_flight: 1,
+            connections: 1,
+            in_order: false,
+            waiting: Waiting::Interrupt,
+            delays_us: Vec::new(),
+            rates: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_end_without_completions_waits_on_only_while_data_passes() {
+        let setup = one_way();
+        let mut server = Server::listen(&setup, Rules::Own).expect("a server on loopback");
+        let mut client = Client::new(&setup, server.peers(), Rules::Own).expect("a client");
+        thread::scope(|scope| {
+            let accepting = scope.spawn(|| server.accept());
+            client.connect().expect("the server accepts");
+            accepting.join().expect("no panic").expect("a request");
+        });
+        let ends = [&server.half, &client.half];
+        let mut seen = ends.map(|end| end.data_frames_passed().expect("not forked"));
+        for (end, seen) in ends.into_iter().zip(&mut seen) {
+            client.half.stream(1, false).expect("the peer acknowledges the write");
+            let mut after = |error| end.unless_data_passed(error, seen);
+            after(timed_out(STREAM)).expect("data has passed");
+            after(timed_out(STREAM)).expect_err("no data has passed since");
+            client.half.stream(1, false).expect("the peer acknowledges the write");
+            after(TransportError::Closed { attempt: STREAM }).expect_err("it is no timeout");
+        }
+    }
+}
