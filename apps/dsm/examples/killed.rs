@@ -10,8 +10,8 @@ use std::{env, thread};
 
 use dsm::{Dsm, Options};
 
-/// Pages of 4 KiB that rank 1 changes: 2 MiB.
-const PAGES: usize = 512;
+/// Pages of 4 KiB that rank 1 changes: 16 MiB, whose release takes longer than rank 1 lives.
+const PAGES: usize = 4096;
 const WORDS: usize = 1024;
 
 fn main() -> Result<(), dsm::Error> {

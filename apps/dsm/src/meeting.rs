@@ -44,7 +44,9 @@ pub(crate) fn open(seat: &Seat) -> Result<Endpoint, Error> {
     let port = seat.meet.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     let build = |shared_memory| {
         let builder = Endpoint::builder().polling(Polling::for_at_most(AWAKE));
-        let builder = builder.shared_memory(shared_memory);
+        // The rank has a progress thread of its own. A second one would wake up beside each thread
+        // that waits in a call.
+        let builder = builder.shared_memory(shared_memory).progress_thread(false);
         match (seat.rank, is_loopback, port) {
             (0, false, Some(port)) => builder.port(port).build(),
             (0, _, _) => builder.bind(seat.meet.clone()).build(),
