@@ -60,7 +60,9 @@ fn last_messages_before_a_process_is_killed_arrive() {
         send_last(&argument);
         // If another thread was inside the engine for long, because the kernel had descheduled it,
         // that thread sends the message. A killed thread sends nothing, so wait for it.
-        (0..SENDER_LOOKS).for_each(|_| send_before_end());
+        for _ in 0..SENDER_LOOKS {
+            send_before_end();
+        }
         kill(Pid::this(), Signal::SIGKILL).expect("it is this process");
     }
     let name = "last_messages_before_a_process_is_killed_arrive";
