@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use clap::{Args, ValueEnum};
-use dsm::METHOD;
 use dsm::launch::{Ended, Launch, Streams};
+use dsm::{METHOD, THREADS};
 use serde_json::{Value, json};
 use testbed::cleanup::STATUS_INTERRUPTED;
 
@@ -49,6 +49,9 @@ pub(crate) struct Arguments {
     /// How writes to the memory are found (default: the first that works on the host)
     #[arg(long, value_name = "METHOD")]
     method: Option<Method>,
+    /// Threads of each rank that use the memory, if the program names no number (default: 1)
+    #[arg(long, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// Write the result as JSON to this file (`-`: standard output; what ranks print there goes to
     /// standard error then)
     #[arg(long, value_name = "FILE")]
@@ -94,6 +97,9 @@ fn run_ranks(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     if let Some(method) = arguments.method.and_then(|method| method.to_possible_value()) {
         launch = launch.variable(METHOD, method.get_name());
+    }
+    if let Some(threads) = arguments.threads {
+        launch = launch.variable(THREADS, threads.to_string());
     }
     check_writable(arguments.json.as_deref())?;
     ctrlc::set_handler(|| {

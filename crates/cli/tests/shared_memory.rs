@@ -69,6 +69,15 @@ fn a_rank_that_dies_ends_all_and_is_named() {
 }
 
 #[test]
+fn the_number_of_threads_goes_to_programs_that_name_none() {
+    let script = "echo $ETHERNOT_DSM_THREADS threads";
+    let output =
+        dsm_run(&["-n", "2", "--threads", "3", "--", "sh", "-c", script]).output().unwrap();
+    assert_success(&output);
+    assert_eq!(sorted(&output.stdout), ["[0] 3 threads", "[1] 3 threads"]);
+}
+
+#[test]
 fn output_errors_input_and_status_go_through() {
     let script = "read line && echo got $line; echo rank $ETHERNOT_DSM_RANK >&2; \
                   [ $ETHERNOT_DSM_RANK = 0 ] || exit 7";
