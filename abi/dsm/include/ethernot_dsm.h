@@ -215,8 +215,9 @@ typedef struct ethernot_dsm_options {
    */
   uint32_t rank;
   /*
-   Number of threads of this process that use the memory; the default is 1. Each of them must
-   enter each barrier. Must be equal on all ranks.
+   Number of threads of this process that use the memory; the default is the environment
+   variable `ETHERNOT_DSM_THREADS`, or 1. Each of them must enter each barrier. Must be equal on
+   all ranks.
    */
   uint32_t threads;
   /*

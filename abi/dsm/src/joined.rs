@@ -68,8 +68,9 @@ pub struct Options {
     pub ranks: u32,
     /// Rank of this process, from 0. Used only if `ranks` is not 0.
     pub rank: u32,
-    /// Number of threads of this process that use the memory; the default is 1. Each of them must
-    /// enter each barrier. Must be equal on all ranks.
+    /// Number of threads of this process that use the memory; the default is the environment
+    /// variable `ETHERNOT_DSM_THREADS`, or 1. Each of them must enter each barrier. Must be equal on
+    /// all ranks.
     pub threads: u32,
     /// How writes are found, an `ethernot_dsm_method`.
     pub method: u32,

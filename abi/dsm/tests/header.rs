@@ -36,8 +36,9 @@ fn every_name_in_a_comment_exists() {
     let names = HEADER.named_in_comments();
     assert!(names.contains("ETHERNOT_DSM_RESULT_FAILED") && names.contains("ethernot_dsm_method"));
     // Environment variables.
-    let variables =
-        ["ETHERNOT_DSM_RANK", "ETHERNOT_DSM_SIZE", "ETHERNOT_DSM_MEET", "ETHERNOT_DSM_METHOD"];
+    let names = ["RANK", "SIZE", "MEET", "METHOD", "THREADS"];
+    let variables = names.map(|name| format!("ETHERNOT_DSM_{name}"));
+    let variables = variables.each_ref().map(String::as_str);
     HEADER.has_every_name_of_its_comments(&variables);
 }
 
