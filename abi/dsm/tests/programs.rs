@@ -25,15 +25,22 @@ fn program(source: &str) -> Option<PathBuf> {
         (format!("-I{}", folder.join("include").display()), format!("-L{}", folder.display()));
     let (source, path) = (source.display().to_string(), program.display().to_string());
     let strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"];
-    let rest = [&include, &source, "-o", &path, &search, "-lethernot-dsm"];
+    // A program that loads the library itself is not linked with it.
+    let rest = [&include, &source, "-o", &path, &search, "-Wl,--as-needed", "-lethernot-dsm"];
     compiles("cc", &[&strict[..], &rest].concat()).then_some(program)
 }
 
 /// Runs a program on ranks of this host. Returns how they ended and what they printed.
 fn run(program: &Path, size: usize, method: &str) -> (Ended, String) {
+    run_with(program, &[], size, method)
+}
+
+/// Runs a program with arguments.
+fn run_with(program: &Path, arguments: &[&str], size: usize, method: &str) -> (Ended, String) {
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     let streams = Streams { output: &mut output, errors: &mut errors };
     let launch = Launch::new(size, program)
+        .arguments(arguments)
         .variable(METHOD, method)
         .variable("LD_LIBRARY_PATH", libraries());
     let ended = launch.run(streams, &AtomicU32::new(0)).expect("the ranks start");
@@ -91,6 +98,28 @@ fn a_callback_learns_which_rank_has_died_and_later_calls_fail() {
         let named = format!("[{rank}] callback: rank 1 (process ");
         assert!(printed.contains(&named), "{printed}");
         assert!(printed.contains(&format!("[{rank}] failed: rank 1 (process ")), "{printed}");
+    }
+}
+
+#[test]
+fn a_stream_whose_buffer_is_shared_memory_does_not_hang() {
+    let Some(program) = program("tests/programs/stream.c") else { return };
+    for method in ["mprotect", ""] {
+        let (ended, printed) = run(&program, 2, method);
+        assert_eq!(ended.failure, None, "{method}: {printed}");
+        assert_eq!(printed, "[1] 3000 lines are right\n", "{method}");
+    }
+}
+
+#[test]
+fn libraries_that_a_running_program_loads_share_the_faults_in_any_order() {
+    let Some(program) = program("tests/programs/loaded.c") else { return };
+    for other in ["none", "before", "after"] {
+        for method in ["mprotect", ""] {
+            let (ended, printed) = run_with(&program, &[other], 2, method);
+            assert_eq!(ended.failure, None, "{other}, {method}: {printed}");
+            assert_eq!(printed.matches("the sum is right").count(), 2, "{other}: {printed}");
+        }
     }
 }
 
