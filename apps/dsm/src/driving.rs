@@ -112,7 +112,7 @@ impl Core {
                 left
             } else {
                 is_awaited.store(false, Ordering::SeqCst);
-                left.min(SPIN.max(aside / 8))
+                left.min((aside / 8).clamp(PAUSE_MIN, PAUSE_MAX))
             };
             thread::park_timeout(pause);
             is_awaited.store(false, Ordering::SeqCst);
@@ -121,9 +121,12 @@ impl Core {
 }
 
 /// How long a thread polls before it sleeps. A page comes from a rank that is awake within 20 µs.
-/// For as long, the progress thread stays away from the endpoint after a thread has polled, because
-/// this thread probably polls again.
 const SPIN: Duration = Duration::from_micros(60);
+
+/// Bounds of the time between two looks of the progress thread while it stands aside. For about as
+/// long after a wait, no thread serves the other ranks. A look costs about 5 µs.
+const PAUSE_MIN: Duration = Duration::from_micros(20);
+const PAUSE_MAX: Duration = Duration::from_micros(250);
 
 /// Time between two looks for failures that other threads have found, and for ends of connections.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
