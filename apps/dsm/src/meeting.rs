@@ -323,6 +323,8 @@ const TABLE_BYTES_MAX: u32 = 64 * 64;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use ethernot::{RemoteKey, RemoteRegion};
 
     use super::*;
@@ -339,6 +341,30 @@ mod tests {
             memory: PeerMemory { frames: region, control: region, masters: None },
             host: "here".into(),
         }
+    }
+
+    /// Ends a thread when it is dropped.
+    struct End<'a>(&'a AtomicBool);
+
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Does `work`, while another thread drives the endpoint, as the progress thread of a rank does
+    /// after the meeting.
+    fn driven(endpoint: &Endpoint, work: impl FnOnce()) {
+        let has_ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _end = End(&has_ended);
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) {
+                    endpoint.drive().unwrap();
+                }
+            });
+            work();
+        });
     }
 
     #[test]
@@ -372,14 +398,17 @@ mod tests {
             }
         };
         assert!(meeting.answer(request, &BTreeMap::new(), 1).unwrap().is_none());
-        thread::scope(|scope| {
-            let host = scope.spawn(|| meeting.host());
-            let second = open(&seat(1)).unwrap();
-            let met = meet(&second, &queue(), &seat(1), &greeting(1), limit).unwrap();
-            assert_eq!(met.keys().copied().collect::<Vec<_>>(), [0]);
-            let met = host.join().unwrap().unwrap();
-            assert_eq!(met.keys().copied().collect::<Vec<_>>(), [1]);
-        });
+        let second = open(&seat(1)).unwrap();
+        let both = || {
+            thread::scope(|scope| {
+                let host = scope.spawn(|| meeting.host());
+                let met = meet(&second, &queue(), &seat(1), &greeting(1), limit).unwrap();
+                assert_eq!(met.keys().copied().collect::<Vec<_>>(), [0]);
+                let met = host.join().unwrap().unwrap();
+                assert_eq!(met.keys().copied().collect::<Vec<_>>(), [1]);
+            });
+        };
+        driven(&first, || driven(&second, both));
     }
 
     #[test]
@@ -449,12 +478,15 @@ mod tests {
         assert!(first.answer(request, &BTreeMap::new(), 2).unwrap().is_none());
         // The acceptance has arrived meanwhile, so the connection looks established.
         let connection = connecting.wait(Some(limit)).unwrap();
-        assert_eq!(second.first_message(1, &connection).unwrap(), None);
-        thread::scope(|scope| {
-            let welcomed = scope.spawn(|| first.welcome(&BTreeMap::new()));
-            let (peer, message) = second.join(1, &address.to_string()).unwrap();
-            assert_eq!((peer.greeting.rank, &message[..]), (1, WELCOME));
-            assert_eq!(welcomed.join().unwrap().unwrap().0, 2);
+        driven(&endpoints[0], || {
+            // The first rank says that it has no such connection.
+            assert_eq!(second.first_message(1, &connection).unwrap(), None);
+            thread::scope(|scope| {
+                let welcomed = scope.spawn(|| first.welcome(&BTreeMap::new()));
+                let (peer, message) = second.join(1, &address.to_string()).unwrap();
+                assert_eq!((peer.greeting.rank, &message[..]), (1, WELCOME));
+                assert_eq!(welcomed.join().unwrap().unwrap().0, 2);
+            });
         });
     }
 }
