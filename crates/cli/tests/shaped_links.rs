@@ -32,6 +32,9 @@ const MULTIEDGE: [&str; 10] = [
 ];
 const FAILOVER: [&str; 6] = ["bench", "failover", "--cuts", "one-way", "--phase", "0.5"];
 
+/// Maximum number of checks of other processes, 10 ms apart: a minute.
+const LOOKS_MAX: u32 = 6000;
+
 #[test]
 fn multiedge_writes_its_results_for_programs_and_for_people() {
     let Some(folder) = Folder::new("multiedge") else { return };
@@ -124,7 +127,7 @@ fn an_interrupted_run_leaves_nothing() {
         let is_on = |running: &mut Child| {
             namespaces_of(running.id()).len() >= 2 && children_of(running.id()).len() >= 2
         };
-        for _ in 0..1000 {
+        for _ in 0..LOOKS_MAX {
             if is_on(&mut running) || running.try_wait().unwrap().is_some() {
                 break;
             }
@@ -140,7 +143,7 @@ fn an_interrupted_run_leaves_nothing() {
         // attached to these.
         assert_eq!(namespaces_of(running.id()), Vec::<String>::new(), "{arguments:?}");
         for child in children {
-            for _ in 0..1000 {
+            for _ in 0..LOOKS_MAX {
                 if !is_alive(child) {
                     break;
                 }
