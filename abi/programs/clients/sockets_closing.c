@@ -41,7 +41,7 @@ static void half_closed_client(struct context *context)
 	show("shutdown", shutdown(s, SHUT_WR));
 	struct pollfd wait = {.fd = s, .events = POLLIN | POLLOUT};
 	for (int i = 0; i < 5000 && !(wait.revents & POLLHUP); i++) {
-		CHECK(poll(&wait, 1, 1000) == 1);
+		CHECK(poll(&wait, 1, 60000) == 1);
 		usleep(1000);
 	}
 	printf("%s\n", wait.revents & POLLHUP ? "hup" : "no hup");
@@ -131,7 +131,7 @@ static void reset_client(struct context *context)
 	s = connected(context);
 	send_byte(s, 'r');
 	struct pollfd wait = {.fd = s, .events = POLLIN};
-	CHECK(poll(&wait, 1, 10000) == 1);
+	CHECK(poll(&wait, 1, 60000) == 1);
 	printf("%s%s\n", wait.revents & POLLHUP ? "hup " : "", wait.revents & POLLERR ? "err" : "");
 	int error = 0;
 	socklen_t length = sizeof error;

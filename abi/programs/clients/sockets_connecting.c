@@ -170,14 +170,14 @@ static void not_blocking(struct context *context)
 		fd_set writable;
 		FD_ZERO(&writable);
 		FD_SET(s, &writable);
-		struct timeval limit = {.tv_sec = 10};
+		struct timeval limit = {.tv_sec = 60};
 		if (i % 3 == 0)
-			CHECK(poll(&wait, 1, 10000) == 1);
+			CHECK(poll(&wait, 1, 60000) == 1);
 		if (i % 3 == 1)
 			CHECK(select(s + 1, NULL, &writable, NULL, &limit) == 1);
 		if (i % 3 == 2) {
 			do
-				CHECK(epoll_wait(e, &event, 1, 10000) == 1);
+				CHECK(epoll_wait(e, &event, 1, 60000) == 1);
 			while (!(event.events & EPOLLOUT) || (event.events & EPOLLHUP));
 		}
 		int error = -1;
@@ -221,7 +221,7 @@ static void refused_client(struct context *context)
 	int error = errno;
 	if (error == EINPROGRESS) {
 		struct pollfd wait = {.fd = s, .events = POLLOUT};
-		CHECK(poll(&wait, 1, 10000) == 1);
+		CHECK(poll(&wait, 1, 60000) == 1);
 		socklen_t length = sizeof error;
 		CHECK(getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &length) == 0);
 	}
@@ -259,7 +259,7 @@ static void many(struct context *context)
 	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, context->listener, &event) == 0);
 	while (ended < count) {
 		struct epoll_event events[64];
-		int ready = epoll_wait(e, events, 64, 20000);
+		int ready = epoll_wait(e, events, 64, 60000);
 		CHECK(ready > 0);
 		for (int i = 0; i < ready; i++) {
 			int s = events[i].data.fd;
@@ -351,7 +351,7 @@ static void urgent_client(struct context *context)
 	int s = connected(context);
 	send_byte(s, 'a');
 	struct pollfd wait = {.fd = s, .events = POLLPRI};
-	CHECK(poll(&wait, 1, 10000) == 1);
+	CHECK(poll(&wait, 1, 60000) == 1);
 	char byte = '?';
 	show("out of band", recv(s, &byte, 1, MSG_OOB));
 	printf("%c\n", byte);

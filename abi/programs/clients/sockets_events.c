@@ -45,12 +45,12 @@ static void by_poll(struct context *context)
 	int words = 0;
 	for (;;) {
 		struct pollfd wait = {.fd = s, .events = POLLIN};
-		CHECK(poll(&wait, 1, 10000) == 1);
+		CHECK(poll(&wait, 1, 60000) == 1);
 		CHECK(wait.revents & POLLIN);
 		if (!take_word(s, words))
 			break;
 		words++;
-		CHECK(poll(&(struct pollfd){.fd = s, .events = POLLOUT}, 1, 1000) == 1);
+		CHECK(poll(&(struct pollfd){.fd = s, .events = POLLOUT}, 1, 60000) == 1);
 	}
 	show("words", words);
 	close(s);
@@ -62,7 +62,7 @@ static void by_ppoll(struct context *context)
 	int words = 0;
 	for (;;) {
 		struct pollfd wait[2] = {{.fd = -1, .events = POLLIN}, {.fd = s, .events = POLLIN}};
-		struct timespec limit = {.tv_sec = 10};
+		struct timespec limit = {.tv_sec = 60};
 		CHECK(ppoll(wait, 2, &limit, NULL) == 1);
 		if (!take_word(s, words))
 			break;
@@ -71,7 +71,7 @@ static void by_ppoll(struct context *context)
 	show("words", words);
 	/* Only the end of the stream is left, and it has arrived. */
 	struct pollfd wait = {.fd = s, .events = POLLIN | POLLRDHUP};
-	CHECK(poll(&wait, 1, 1000) == 1);
+	CHECK(poll(&wait, 1, 60000) == 1);
 	printf("%s %s %s\n", wait.revents & POLLIN ? "in" : "", wait.revents & POLLRDHUP ? "rdhup" : "",
 		   wait.revents & POLLHUP ? "hup" : "");
 	close(s);
@@ -86,7 +86,7 @@ static void by_select(struct context *context)
 		FD_ZERO(&readable);
 		FD_ZERO(&writable);
 		FD_SET(s, &readable);
-		struct timeval limit = {.tv_sec = 10};
+		struct timeval limit = {.tv_sec = 60};
 		CHECK(select(s + 1, &readable, NULL, NULL, &limit) == 1);
 		CHECK(FD_ISSET(s, &readable));
 		if (!take_word(s, words))
@@ -107,7 +107,7 @@ static void by_pselect(struct context *context)
 		fd_set readable;
 		FD_ZERO(&readable);
 		FD_SET(s, &readable);
-		struct timespec limit = {.tv_sec = 10};
+		struct timespec limit = {.tv_sec = 60};
 		CHECK(pselect(s + 1, &readable, NULL, NULL, &limit, NULL) == 1);
 		if (!take_word(s, words))
 			break;
@@ -137,8 +137,8 @@ static void limits(struct context *context)
 	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, s, &event) == 0);
 	show("epoll", epoll_wait(e, &event, 1, 20));
 	send_byte(s, 'g');
-	show("poll that is told", poll(&wait, 1, 10000));
-	show("epoll that is told", epoll_wait(e, &event, 1, 10000));
+	show("poll that is told", poll(&wait, 1, 60000));
+	show("epoll that is told", epoll_wait(e, &event, 1, 60000));
 	expect(s, 'x');
 	close(s);
 }
@@ -170,7 +170,7 @@ static void by_epoll(struct context *context, enum mode mode)
 	size_t have = 0;
 	bool ended = false;
 	while (!ended) {
-		CHECK(epoll_wait(e, &event, 1, 10000) == 1);
+		CHECK(epoll_wait(e, &event, 1, 60000) == 1);
 		CHECK(event.data.u64 == 0x1234567890abcdefull);
 		for (;;) {
 			ssize_t got = read(s, bytes + have, sizeof bytes - have);
@@ -250,7 +250,7 @@ static void rdhup(struct context *context)
 	uint32_t seen = 0;
 	send_byte(s, 'g');
 	while (!(seen & EPOLLRDHUP)) {
-		CHECK(epoll_wait(e, &event, 1, 10000) == 1);
+		CHECK(epoll_wait(e, &event, 1, 60000) == 1);
 		seen |= event.events;
 	}
 	printf("%s%s%s%s\n", seen & EPOLLIN ? "in " : "", seen & EPOLLOUT ? "out " : "", seen & EPOLLRDHUP ? "rdhup " : "",
@@ -261,7 +261,7 @@ static void rdhup(struct context *context)
 	send_byte(s, 'y');
 	CHECK(shutdown(s, SHUT_WR) == 0);
 	while (!(seen & EPOLLHUP)) {
-		int ready = epoll_wait(e, &event, 1, 10000);
+		int ready = epoll_wait(e, &event, 1, 60000);
 		CHECK(ready == 1);
 		seen |= event.events;
 	}
@@ -292,11 +292,11 @@ static void nested(struct context *context)
 	int words = 0;
 	for (;;) {
 		if (words % 2 == 0) {
-			CHECK(epoll_wait(outer, &event, 1, 10000) == 1);
+			CHECK(epoll_wait(outer, &event, 1, 60000) == 1);
 			CHECK(event.data.fd == inner);
 		} else {
 			/* An epoll descriptor can be polled like any other. */
-			CHECK(poll(&(struct pollfd){.fd = inner, .events = POLLIN}, 1, 10000) == 1);
+			CHECK(poll(&(struct pollfd){.fd = inner, .events = POLLIN}, 1, 60000) == 1);
 		}
 		CHECK(epoll_wait(inner, &event, 1, 0) == 1);
 		CHECK(event.data.fd == s);
@@ -321,13 +321,13 @@ static void duplicated(struct context *context)
 	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, twin, &event) == 0);
 	show("same again", epoll_ctl(e, EPOLL_CTL_ADD, twin, &event));
 	struct epoll_event both[4];
-	CHECK(poll(&(struct pollfd){.fd = s, .events = POLLIN}, 1, 10000) == 1);
-	show("both", epoll_wait(e, both, 4, 10000));
+	CHECK(poll(&(struct pollfd){.fd = s, .events = POLLIN}, 1, 60000) == 1);
+	show("both", epoll_wait(e, both, 4, 60000));
 	CHECK(epoll_ctl(e, EPOLL_CTL_DEL, s, NULL) == 0);
 	close(s);
 	int words = 0;
 	for (;;) {
-		CHECK(epoll_wait(e, &event, 1, 10000) == 1);
+		CHECK(epoll_wait(e, &event, 1, 60000) == 1);
 		CHECK(event.data.u32 == 2);
 		if (!take_word(twin, words))
 			break;
@@ -410,7 +410,7 @@ static int wait_readable(int way, int s, int e)
 {
 	struct pollfd wait = {.fd = s, .events = POLLIN};
 	struct epoll_event event;
-	struct timespec limit = {.tv_sec = 10};
+	struct timespec limit = {.tv_sec = 60};
 	sigset_t none;
 	fd_set readable;
 	FD_ZERO(&readable);
@@ -418,17 +418,17 @@ static int wait_readable(int way, int s, int e)
 	sigemptyset(&none);
 	switch (way) {
 	case 0:
-		return poll(&wait, 1, 10000);
+		return poll(&wait, 1, 60000);
 	case 1:
 		return ppoll(&wait, 1, &limit, &none);
 	case 2:
-		return select(s + 1, &readable, NULL, NULL, &(struct timeval){.tv_sec = 10});
+		return select(s + 1, &readable, NULL, NULL, &(struct timeval){.tv_sec = 60});
 	case 3:
 		return pselect(s + 1, &readable, NULL, NULL, &limit, &none);
 	case 4:
-		return epoll_pwait(e, &event, 1, 10000, &none);
+		return epoll_pwait(e, &event, 1, 60000, &none);
 	default:
-		return epoll_wait(e, &event, 1, 10000);
+		return epoll_wait(e, &event, 1, 60000);
 	}
 }
 

@@ -61,7 +61,7 @@ static void waits(int s)
 	struct pollfd wait = {.fd = s, .events = POLLIN};
 	printf("flows\n");
 	fflush(stdout);
-	CHECK(poll(&wait, 1, 20000) == 1);
+	CHECK(poll(&wait, 1, 60000) == 1);
 	char byte;
 	ssize_t got = read(s, &byte, 1);
 	printf("waiting ends: %s\n", got < 0 ? strerrorname_np(errno) : "end");

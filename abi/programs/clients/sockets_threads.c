@@ -73,10 +73,10 @@ static void shut_elsewhere(struct context *context)
 		int e = epoll_create1(0);
 		struct epoll_event event = {.events = EPOLLIN};
 		if (i == 1)
-			CHECK(poll(&wait, 1, 10000) == 1);
+			CHECK(poll(&wait, 1, 60000) == 1);
 		if (i == 2) {
 			CHECK(epoll_ctl(e, EPOLL_CTL_ADD, s, &event) == 0);
-			CHECK(epoll_wait(e, &event, 1, 10000) == 1);
+			CHECK(epoll_wait(e, &event, 1, 60000) == 1);
 		}
 		expect_end(s);
 		CHECK(pthread_join(thread, NULL) == 0);
@@ -225,7 +225,7 @@ static void *serve(void *argument)
 	struct epoll_event event = {.events = EPOLLIN};
 	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, s, &event) == 0);
 	for (long count = 0;; count++) {
-		CHECK(epoll_wait(e, &event, 1, 10000) == 1);
+		CHECK(epoll_wait(e, &event, 1, 60000) == 1);
 		char byte;
 		ssize_t got = read(s, &byte, 1);
 		CHECK(got >= 0);

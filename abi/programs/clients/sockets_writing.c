@@ -167,7 +167,7 @@ static void files_at_once(struct context *context)
 		ssize_t sent = sendfile(s, fileno(file), &at, (size_t)(TOTAL - at));
 		if (sent < 0) {
 			CHECK(errno == EAGAIN && at == before);
-			CHECK(poll(&(struct pollfd){.fd = s, .events = POLLOUT}, 1, 10000) == 1);
+			CHECK(poll(&(struct pollfd){.fd = s, .events = POLLOUT}, 1, 60000) == 1);
 		} else {
 			CHECK(at == before + sent);
 		}

@@ -41,7 +41,7 @@ pub use network::{Network, Sent, Side};
 pub use process::{Finished, Program, Running, expect_both};
 pub use pyverbs::pyverbs_suite;
 pub use ranks::{Hosts, Launcher, over_us};
-pub use sockets::{Counters, Loaded, Stage};
+pub use sockets::{Counters, Loaded, Stage, WARM_UPS_MS};
 pub use sockets_conformance::Subject;
 pub use sockets_documents::{Document, Documents};
 pub use sockets_http::{HttpClient, HttpServer};

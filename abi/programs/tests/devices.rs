@@ -40,7 +40,8 @@ fn events_of_a_device_are_watched_until_interrupted() {
     if !are_installed(&["ibv_asyncwatch"]) {
         return;
     }
-    let watching = Program::new("ibv_asyncwatch", "").start(&Network::Loopback, Side::Server);
+    let mut watching = Program::new("ibv_asyncwatch", "").start(&Network::Loopback, Side::Server);
+    watching.wait_for_output("edge0");
     let ended = watching.finish_within(Duration::from_secs(2));
     assert!(ended.is_late, "it waits for events: {ended}");
     assert!(ended.output.contains("edge0"), "{ended}");

@@ -156,20 +156,19 @@ fn is_the_same_with(
         expected.status.success(),
         "{name} {arguments:?} fails without the library: {expected:?}"
     );
-    // Run the program again if another process has the UDP port of a rendezvous socket, the UDP
-    // socket that a move needs, because the connection then stays on TCP.
-    let had_rendezvous_socket =
-        |(_, counters): &(Output, String)| !counters.contains("\"no-rendezvous-socket\"");
-    let mut runs = (0..3).map(|_| preloaded(&program, arguments, variable));
-    let Some((output, counters)) = runs.find(had_rendezvous_socket) else {
-        panic!("{name} {arguments:?}: three ports in a row are taken");
-    };
-    let what = format!("{name} {arguments:?} {variable:?}: {output:?}");
-    assert!(output.status.success(), "{what}");
-    assert_eq!(lines(&output), lines(&expected), "{what}");
     let wanted = format!("\"moved\":{connections},");
-    let moved = counters.replace(' ', "").matches(&wanted).count();
-    assert_eq!(moved, 2, "both ends move: {what}\n{counters}");
+    let mut last = String::new();
+    for _ in 0..RUNS {
+        let (output, counters) = preloaded(&program, arguments, variable);
+        let what = format!("{name} {arguments:?} {variable:?}: {output:?}");
+        assert!(output.status.success(), "{what}");
+        assert_eq!(lines(&output), lines(&expected), "{what}");
+        if counters.replace(' ', "").matches(&wanted).count() == 2 {
+            return;
+        }
+        last = format!("{what}\n{counters}");
+    }
+    panic!("both ends must move: {last}");
 }
 
 fn lines(output: &Output) -> BTreeSet<String> {
@@ -238,3 +237,9 @@ fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| testbed::built::libraries().join("libethernot-sockets.so"))
 }
+
+/// Maximum number of runs in which connections must move. A connection stays on TCP if another
+/// process has the UDP port of its rendezvous socket, the UDP socket that a move needs. On a busy
+/// host, it also stays there if its peer answers after more than a second, or if it ends before it
+/// has moved.
+const RUNS: u32 = 3;

@@ -14,7 +14,7 @@ int main(void) {
         int result = connect(fd, (struct sockaddr *)&address, length);
         printf("first %d %s\n", result, result == 0 ? "" : strerror(errno));
         struct pollfd entry = {fd, POLLOUT, 0};
-        CHECK(poll(&entry, 1, 5000) == 1);
+        CHECK(poll(&entry, 1, 60000) == 1);
         /* Wait, because the accepting side begins to move the connection at once. */
         usleep(300000);
         result = connect(fd, (struct sockaddr *)&address, length);
@@ -25,7 +25,7 @@ int main(void) {
     } else {
         fd = accept(listener, NULL, NULL);
         struct pollfd entry = {fd, POLLIN, 0};
-        CHECK(poll(&entry, 1, 5000) == 1);
+        CHECK(poll(&entry, 1, 60000) == 1);
     }
     settle(fd, is_client);
     CHECK(close(fd) == 0);

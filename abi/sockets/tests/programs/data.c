@@ -25,7 +25,7 @@ static void client(int fd) {
     size_t sent = 0, got = 0;
     while (sent < BIG || got < BIG) {
         struct pollfd entry = {fd, (sent < BIG ? POLLOUT : 0) | (got < BIG ? POLLIN : 0), 0};
-        CHECK(poll(&entry, 1, 10000) == 1);
+        CHECK(poll(&entry, 1, 60000) == 1);
         if (entry.revents & POLLOUT) {
             ssize_t count = write(fd, out + sent, BIG - sent);
             CHECK(count > 0 || errno == EAGAIN);

@@ -4,7 +4,7 @@
 
 static void wait_for(int set, unsigned wanted) {
     struct epoll_event event = {0};
-    do CHECK(epoll_wait(set, &event, 1, 20000) == 1 && event.data.u64 == 77);
+    do CHECK(epoll_wait(set, &event, 1, 60000) == 1 && event.data.u64 == 77);
     while (!(event.events & wanted));
 }
 

@@ -22,7 +22,7 @@ static void child(int fd) {
 /* Forks while the connection has unread bytes. */
 static void server(int fd, int is_full) {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
-    CHECK(poll(&wait, 1, 5000) == 1);
+    CHECK(poll(&wait, 1, 60000) == 1);
     pid_t parent = getpid();
     if (is_full) {
         struct rlimit limit = {.rlim_cur = 8192, .rlim_max = 8192};

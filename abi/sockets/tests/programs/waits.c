@@ -63,7 +63,7 @@ int main(int count, char **words) {
         CHECK(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
         for (int i = 0; i < 60; i++) {
             for (size_t got = 0; got < 8;) {
-                CHECK(wait_for(mode, fd, 10000) == 1);
+                CHECK(wait_for(mode, fd, 60000) == 1);
                 ssize_t received;
                 while ((received = read(fd, text, 8)) > 0) got += received;
                 CHECK(received == -1 && errno == EAGAIN);
@@ -73,12 +73,12 @@ int main(int count, char **words) {
         printf("sixty answers\n");
         int found = wait_for(mode, fd, 10);
         printf("nothing there: %d\n", found);
-        CHECK(wait_for(mode, fd, 10000) == 1);
+        CHECK(wait_for(mode, fd, 60000) == 1);
         ssize_t received = read(fd, text, sizeof text);
         printf("%.4s %zd\n", text, received);
         printf("drained: %d\n", wait_for(mode, fd, 0));
         write_all(fd, "x", 1);
-        CHECK(wait_for(mode, fd, 10000) == 1);
+        CHECK(wait_for(mode, fd, 60000) == 1);
         usleep(50000);
         CHECK(read(fd, text, 3) == 3);
         if (!(epoll_events & EPOLLET)) printf("still readable: %d\n", wait_for(mode, fd, 0));
