@@ -221,8 +221,10 @@ fn run_functions(place: Place) -> std::result::Result<(), Failure> {
             return Ok(());
         }
         let (address, count) = (words.get(MESSAGE) as usize, words.get(MESSAGE_WORDS) as usize);
+        // This fails if the message is not in the region, so its length is limited.
+        let shared = dsm.slice_at::<u64>(address, count)?;
         let mut message = vec![0; count];
-        dsm.slice_at::<u64>(address, count)?.copy_to(&mut message);
+        shared.copy_to(&mut message);
         let loaded = loaded::all();
         let variables = agreed(&loaded, &message)?;
         check_code(&loaded, function)?;

@@ -3,43 +3,13 @@
 #[expect(dead_code, reason = "other tests use what this one does not")]
 #[path = "../../c/tests/built/mod.rs"]
 mod built;
+mod ranks;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU32;
+use std::path::Path;
 
-use built::{compiles, libraries};
-use dsm::launch::{Ended, Launch, Streams};
-use dsm::{METHOD, Method};
-
-const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
-
-/// Compiles a C program beside the library, and returns its path. Returns `None` if there is no
-/// compiler.
-fn program(source: &str, name: &str, options: &[&str]) -> Option<PathBuf> {
-    let folder = libraries();
-    let source = Path::new(FOLDER).join(source).display().to_string();
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("dsm_{name}"));
-    let (include, search) =
-        (format!("-I{}", folder.join("include").display()), format!("-L{}", folder.display()));
-    let path = program.display().to_string();
-    let strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"];
-    let rest = [&include, &source, "-o", &path, &search, "-lethernot-dsm", "-ldl"];
-    compiles("cc", &[&strict[..], options, &rest].concat()).then_some(program)
-}
-
-/// Returns how a command ends on ranks of this host, and what it prints.
-fn run(size: usize, method: &str, program: &Path, arguments: &[&str]) -> (Ended, String) {
-    let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let streams = Streams { output: &mut output, errors: &mut errors };
-    let launch = Launch::new(size, program)
-        .arguments(arguments)
-        .variable(METHOD, method)
-        .variable("LD_LIBRARY_PATH", libraries());
-    let ended = launch.run(streams, &AtomicU32::new(0)).expect("the ranks start");
-    output.append(&mut errors);
-    (ended, String::from_utf8_lossy(&output).into_owned())
-}
+use dsm::Method;
+use ranks::{program, run};
 
 #[test]
 fn functions_find_the_variables_of_rank_0_with_each_method_in_each_kind_of_program() {
@@ -56,7 +26,7 @@ fn functions_find_the_variables_of_rank_0_with_each_method_in_each_kind_of_progr
                 println!("skipped: {name}: {error}");
                 continue;
             }
-            let (ended, printed) = run(3, name, &program, &[]);
+            let (ended, printed) = run(&program, &[], 3, name);
             assert_eq!(ended.failure, None, "{kind}, {name}: {printed}");
             for rank in 0..3 {
                 for round in ["call 1, later 0", "call 2, later 1"] {
@@ -74,7 +44,7 @@ fn functions_find_the_variables_of_rank_0_with_each_method_in_each_kind_of_progr
 fn the_example_is_right_with_and_without_other_ranks() {
     let Some(program) = program("examples/primes.c", "primes", &[]) else { return };
     for size in [1, 2, 4] {
-        let (ended, printed) = run(size, "mprotect", &program, &["30000"]);
+        let (ended, printed) = run(&program, &["30000"], size, "mprotect");
         assert_eq!(ended.failure, None, "{size} ranks: {printed}");
         assert_eq!(printed, "[0] 3245 primes below 30000 are right\n", "{size} ranks");
     }
@@ -83,7 +53,7 @@ fn the_example_is_right_with_and_without_other_ranks() {
 #[test]
 fn wrong_calls_are_refused_with_a_remedy() {
     let Some(program) = program("tests/programs/created.c", "created_wrong", &[]) else { return };
-    let (ended, printed) = run(2, "mprotect", &program, &["wrong"]);
+    let (ended, printed) = run(&program, &["wrong"], 2, "mprotect");
     assert_eq!(ended.failure, None, "{printed}");
     for text in [
         "[0] the function at 0x2000",
@@ -96,7 +66,7 @@ fn wrong_calls_are_refused_with_a_remedy() {
     ] {
         assert!(printed.contains(text), "{text}: {printed}");
     }
-    let (ended, printed) = run(2, "mprotect", &program, &["equal"]);
+    let (ended, printed) = run(&program, &["equal"], 2, "mprotect");
     assert_eq!(ended.failure, None, "{printed}");
     assert!(printed.contains("[1] only rank 0 creates functions"), "{printed}");
 }
@@ -111,7 +81,7 @@ fn unequal_programs_are_refused_by_their_build_ids() {
         other.display(),
         one.display()
     );
-    let (ended, printed) = run(2, "mprotect", Path::new("/bin/sh"), &["-c", &choice]);
+    let (ended, printed) = run(Path::new("/bin/sh"), &["-c", &choice], 2, "mprotect");
     assert!(ended.failure.is_some(), "{printed}");
     let text = "[1] ethernot: rank 1: the program dsm_created_other (build id ";
     assert!(printed.contains(text), "{printed}");
@@ -128,7 +98,7 @@ fn randomized_addresses_are_refused_with_a_remedy() {
     let options = ["-DCALLS_BY_NAME"];
     let program = program("tests/programs/created.c", "created_by_name", &options);
     let Some(program) = program else { return };
-    let (ended, printed) = run(2, "mprotect", &program, &[]);
+    let (ended, printed) = run(&program, &[], 2, "mprotect");
     assert!(ended.failure.is_some(), "{printed}");
     assert!(printed.contains("so addresses are randomized"), "{printed}");
     assert!(printed.contains("setarch -R"), "{printed}");

@@ -3,54 +3,19 @@
 #[expect(dead_code, reason = "other tests use what this one does not")]
 #[path = "../../c/tests/built/mod.rs"]
 mod built;
+mod ranks;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::AtomicU32;
 
-use built::{compiles, libraries};
-use dsm::launch::{Ended, Launch, Streams};
-use dsm::{METHOD, Method};
-
-const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
-
-/// Compiles a C program beside the library, and returns its path. Returns `None` if there is no
-/// compiler.
-fn program(source: &str) -> Option<PathBuf> {
-    let folder = libraries();
-    let source = Path::new(FOLDER).join(source);
-    let name = source.file_stem().expect("a name").to_string_lossy().into_owned();
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("dsm_{name}"));
-    let (include, search) =
-        (format!("-I{}", folder.join("include").display()), format!("-L{}", folder.display()));
-    let (source, path) = (source.display().to_string(), program.display().to_string());
-    let strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"];
-    // A program that loads the library itself is not linked with it.
-    let rest = [&include, &source, "-o", &path, &search, "-Wl,--as-needed", "-lethernot-dsm"];
-    compiles("cc", &[&strict[..], &rest].concat()).then_some(program)
-}
-
-/// Runs a program on ranks of this host. Returns how they ended and what they printed.
-fn run(program: &Path, size: usize, method: &str) -> (Ended, String) {
-    run_with(program, &[], size, method)
-}
-
-/// Runs a program with arguments.
-fn run_with(program: &Path, arguments: &[&str], size: usize, method: &str) -> (Ended, String) {
-    let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let streams = Streams { output: &mut output, errors: &mut errors };
-    let launch = Launch::new(size, program)
-        .arguments(arguments)
-        .variable(METHOD, method)
-        .variable("LD_LIBRARY_PATH", libraries());
-    let ended = launch.run(streams, &AtomicU32::new(0)).expect("the ranks start");
-    output.append(&mut errors);
-    (ended, String::from_utf8_lossy(&output).into_owned())
-}
+use built::libraries;
+use dsm::Method;
+use ranks::{program, run};
 
 /// Runs an example on 2 and 4 ranks with each method that works here.
 fn is_right(source: &str, last_line: impl Fn(usize) -> String) {
-    let Some(program) = program(source) else { return };
+    let name = Path::new(source).file_stem().expect("a name").to_string_lossy();
+    let Some(program) = program(source, &name, &[]) else { return };
     let names = ["asynchronous", "synchronous", "mprotect"];
     for (method, name) in Method::ALL.into_iter().zip(names) {
         if let Err(error) = method.check() {
@@ -58,7 +23,7 @@ fn is_right(source: &str, last_line: impl Fn(usize) -> String) {
             continue;
         }
         for size in [2, 4] {
-            let (ended, printed) = run(&program, size, name);
+            let (ended, printed) = run(&program, &[], size, name);
             assert_eq!(ended.failure, None, "{name}, {size} ranks: {printed}");
             assert_eq!(printed.trim_end(), format!("[0] {}", last_line(size)), "{name}");
         }
@@ -77,8 +42,8 @@ fn a_stencil_is_right_with_each_method() {
 
 #[test]
 fn objects_have_their_effect_among_ranks() {
-    let Some(program) = program("tests/programs/objects.c") else { return };
-    let (ended, printed) = run(&program, 3, "mprotect");
+    let Some(program) = program("tests/programs/objects.c", "objects", &[]) else { return };
+    let (ended, printed) = run(&program, &[], 3, "mprotect");
     assert_eq!(ended.failure, None, "{printed}");
     assert_eq!(printed.lines().count(), 3, "{printed}");
     assert!(
@@ -89,8 +54,8 @@ fn objects_have_their_effect_among_ranks() {
 
 #[test]
 fn a_callback_learns_which_rank_has_died_and_later_calls_fail() {
-    let Some(program) = program("tests/programs/dying.c") else { return };
-    let (ended, printed) = run(&program, 3, "mprotect");
+    let Some(program) = program("tests/programs/dying.c", "dying", &[]) else { return };
+    let (ended, printed) = run(&program, &[], 3, "mprotect");
     let failure = ended.failure.expect("rank 1 has failed");
     assert!(failure.0 == 1 && failure.1.starts_with("was killed by signal 6"), "{failure:?}");
     for rank in [0, 2] {
@@ -103,9 +68,9 @@ fn a_callback_learns_which_rank_has_died_and_later_calls_fail() {
 
 #[test]
 fn a_stream_whose_buffer_is_shared_memory_does_not_hang() {
-    let Some(program) = program("tests/programs/stream.c") else { return };
+    let Some(program) = program("tests/programs/stream.c", "stream", &[]) else { return };
     for method in ["mprotect", ""] {
-        let (ended, printed) = run(&program, 2, method);
+        let (ended, printed) = run(&program, &[], 2, method);
         assert_eq!(ended.failure, None, "{method}: {printed}");
         assert_eq!(printed, "[1] 3000 lines are right\n", "{method}");
     }
@@ -113,10 +78,10 @@ fn a_stream_whose_buffer_is_shared_memory_does_not_hang() {
 
 #[test]
 fn libraries_that_a_running_program_loads_share_the_faults_in_any_order() {
-    let Some(program) = program("tests/programs/loaded.c") else { return };
+    let Some(program) = program("tests/programs/loaded.c", "loaded", &[]) else { return };
     for other in ["none", "before", "after"] {
         for method in ["mprotect", ""] {
-            let (ended, printed) = run_with(&program, &[other], 2, method);
+            let (ended, printed) = run(&program, &[other], 2, method);
             assert_eq!(ended.failure, None, "{other}, {method}: {printed}");
             assert_eq!(printed.matches("the sum is right").count(), 2, "{other}: {printed}");
         }

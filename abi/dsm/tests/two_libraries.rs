@@ -4,24 +4,18 @@
 #[expect(dead_code, reason = "other tests use what this one does not")]
 #[path = "../../c/tests/built/mod.rs"]
 mod built;
+#[expect(dead_code, reason = "other tests use what this one does not")]
+mod ranks;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use built::{compiles, libraries};
+use built::libraries;
 
 /// Compiles the program `copies`, and returns its path. Returns `None` if there is no compiler.
-fn program() -> Option<PathBuf> {
-    let folder = libraries();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/copies.c");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dsm_copies");
-    let (include, search) =
-        (format!("-I{}", folder.join("include").display()), format!("-L{}", folder.display()));
-    let path = program.display().to_string();
-    let strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"];
-    let rest = [&include, source, "-o", &path, &search, "-lethernot", "-ldl"];
-    compiles("cc", &[&strict[..], &rest].concat()).then_some(program)
+fn copies() -> Option<PathBuf> {
+    ranks::program("tests/programs/copies.c", "copies", &["-lethernot", "-ldl"])
 }
 
 /// A process that the test ends, whatever happens.
@@ -59,7 +53,7 @@ fn speed(program: &Path, count: u32, both: bool) -> f64 {
 
 #[test]
 fn copies_over_shared_memory_are_right_beside_a_shared_memory_of_pages() {
-    let Some(program) = program() else { return };
+    let Some(program) = copies() else { return };
     assert!(speed(&program, 16, true) > 0.0);
 }
 
@@ -72,7 +66,7 @@ const WRITES: u32 = 2000;
 #[test]
 #[ignore = "slow: run by `./x acceptance dsm`"]
 fn copies_with_two_libraries_against_one() {
-    let Some(program) = program() else { return };
+    let Some(program) = copies() else { return };
     let ratios = (0..ROUNDS).map(|round| {
         // The first of two measurements is the other one in each round.
         let first = speed(&program, WRITES, round % 2 == 0);

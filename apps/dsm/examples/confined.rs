@@ -1,5 +1,5 @@
-//! Runs a program on four ranks of this host as user `nobody`, without userfaultfd, which containers
-//! forbid.
+//! Runs a program on four ranks of this host without the rights of root and without userfaultfd,
+//! which containers forbid.
 //!
 //! `confined PROGRAM` ends as the program does. If the host does not permit this, prints why and ends
 //! with status 77. A user other than root stays who it is.
@@ -61,5 +61,5 @@ fn succeeds(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The number of the user and the group `nobody`, which own nothing.
+/// Number of a user and of a group without files.
 const UNPRIVILEGED: u32 = 65534;
