@@ -33,8 +33,14 @@
 #include <time.h>
 #include <unistd.h>
 
+/* The line of the last check that has begun, and its file. */
+static const char *volatile check_file;
+static volatile int check_line;
+
 #define CHECK(condition)                                                                                               \
 	do {                                                                                                               \
+		check_file = __FILE__;                                                                                         \
+		check_line = __LINE__;                                                                                         \
 		if (!(condition)) {                                                                                            \
 			printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, strerror(errno));                                 \
 			fflush(stdout);                                                                                            \
@@ -194,6 +200,29 @@ static inline void expect_end(int s)
 	show("end", read(s, &byte, 1));
 }
 
+static uint16_t port_of_context;
+
+/* Ends a program that hangs. Prints the output so far, the place of the program, and the state of the TCP sockets with
+   its port: addresses, state, and the numbers of bytes in the send and the receive queue. The program hangs in a call
+   that waits, so the handler may use functions that are not safe in the handler of another signal. */
+static void on_alarm(int number)
+{
+	printf("hangs in or after the check at %s:%d\n", check_file, check_line);
+	char line[512], port[16];
+	snprintf(port, sizeof port, ":%04X ", port_of_context);
+	for (int version = 4; version <= 6; version += 2) {
+		FILE *table = fopen(version == 4 ? "/proc/self/net/tcp" : "/proc/self/net/tcp6", "r");
+		while (table != NULL && fgets(line, sizeof line, table) != NULL)
+			if (strstr(line, port) != NULL)
+				printf("%s", line);
+		if (table != NULL)
+			fclose(table);
+	}
+	fflush(stdout);
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
 int main(int count, char **words)
 {
 	CHECK(count == 6);
@@ -204,7 +233,8 @@ int main(int count, char **words)
 	memcpy(&context.address, found->ai_addr, found->ai_addrlen);
 	context.length = found->ai_addrlen;
 	freeaddrinfo(found);
-	/* If a program hangs, the alarm ends it with an error. */
+	port_of_context = context.port;
+	signal(SIGALRM, on_alarm);
 	alarm(200);
 	if (is_server) {
 		context.listener = socket(context.address.ss_family, SOCK_STREAM, 0);

@@ -1,8 +1,11 @@
 //! Free TCP ports for servers that tests start.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 
 /// The ports to choose from. The kernel chooses the ports of clients from 32768 on unless it is
 /// configured otherwise, so no connection of another test takes such a port between the choice and
@@ -25,12 +28,24 @@ pub(crate) fn free_tcp_port() -> u16 {
         let port = FIRST + start.wrapping_add(step) % COUNT;
         u16::try_from(port).expect("the last port is below 20000")
     });
-    let free = ports.find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok());
-    free.expect("a port that is free")
+    ports.find(|&port| is_free(port)).expect("a port that is free")
+}
+
+/// Returns whether a socket can be bound to the port. The socket does not listen: a child process
+/// that another thread starts at the same time has a copy of the socket until the child executes
+/// its program, and a listening copy would look like the server. The socket also has no
+/// `SO_REUSEADDR`, so a port with connections in any state, `TIME_WAIT` included, is not free.
+fn is_free(port: u16) -> bool {
+    let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+    let made = made.expect("a socket");
+    let [a, b, c, d] = Ipv4Addr::LOCALHOST.octets();
+    bind(made.as_raw_fd(), &SockaddrIn::new(a, b, c, d, port)).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]

@@ -3,12 +3,13 @@
 
 mod pair;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use engine::ConnectionHandle;
 use mem::{Buffer, RegionId, Rights};
 use pair::{Side, connect};
-use semantics::{Operation, OperationFlags, Piece, PieceList, Request, Source};
+use semantics::{CompletionQueue, Operation, OperationFlags, Piece, PieceList, Request, Source};
 use wire_edge::encode_patch;
 
 const MEBIBYTE: u32 = 1 << 20;
@@ -106,30 +107,44 @@ const SCATTERED: usize = 64;
 const ROUNDS: u32 = 15;
 const REPEATED: u32 = 400;
 
-/// Number of pages that are changed at once, as at the end of an interval of a shared memory. Their
-/// writes fill the window of operations.
-const IN_BATCH: usize = 16;
+/// Number of pages that are changed at once, as at the end of an interval of a shared memory.
+const IN_BATCH: usize = 64;
+
+/// Number of operations that are posted together. Only the last of them is signalled. At most
+/// `BATCHES` such batches are outstanding: their operations fill the window.
+const BATCH: usize = 128;
+const BATCHES: usize = 8;
 
 /// Returns the seconds that it takes to post all `operations` and to wait until they are complete,
-/// `REPEATED` times. Only the last operation of a repetition is signalled.
+/// `REPEATED` times.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn seconds_of(sides: [&Side; 2], to: ConnectionHandle, operations: &[Operation]) -> f64 {
     let [client, server] = sides;
     let began = Instant::now();
     for _ in 0..REPEATED {
-        let batch = operations.to_vec();
-        let result = client.runtime.control(move |engine, memory, _| {
-            for operation in &batch {
-                engine.post(memory, to, operation)?;
-            }
-            Ok::<_, semantics::PostError>(())
-        });
-        result.expect("not forked").expect("there is room");
+        let mut batches = operations.chunks(BATCH);
+        let mut outstanding = 0;
         loop {
+            while outstanding < BATCHES
+                && let Some(batch) = batches.next()
+            {
+                let batch = batch.to_vec();
+                let result = client.runtime.control(move |engine, memory, _| {
+                    for operation in &batch {
+                        engine.post(memory, to, operation)?;
+                    }
+                    Ok::<_, semantics::PostError>(())
+                });
+                result.expect("not forked").expect("there is room");
+                outstanding += 1;
+            }
             client.runtime.drive().expect("not forked");
             server.runtime.drive().expect("not forked");
             if let Some(completion) = client.queue.poll() {
                 assert_eq!(completion.result, Ok(()));
+                outstanding -= 1;
+            }
+            if outstanding == 0 && batches.len() == 0 {
                 break;
             }
         }
@@ -176,21 +191,22 @@ fn median_ratio(
     ratios[ratios.len() / 2]
 }
 
-/// Repeats operations for `pages` pages. Only the last operation is signalled.
+/// Repeats operations for `pages` pages. Only the last operation of a batch is signalled.
 fn for_pages(pages: usize, operations: &[Operation]) -> Vec<Operation> {
     let mut all = operations.repeat(pages);
-    let (last, others) = all.split_last_mut().expect("there are operations");
-    for operation in others {
-        operation.flags.signalled = false;
+    let count = all.len();
+    for (at, operation) in all.iter_mut().enumerate() {
+        operation.flags.signalled = (at + 1) % BATCH == 0 || at + 1 == count;
     }
-    last.flags.signalled = true;
     all
 }
 
 #[test]
 #[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints three figures"]
 fn patches_against_writes() {
-    let (client, server) = (Side::new(false), Side::new(false));
+    let (mut client, server) = (Side::new(false), Side::new(false));
+    // Each operation takes a place in the queue until it is complete, signalled or not.
+    client.queue = Arc::new(CompletionQueue::new(BATCH * BATCHES));
     let connection = connect(&client, &server);
     let memory = server.runtime.memory();
     let buffer = Buffer::new(PAGE as u64);
@@ -238,7 +254,7 @@ fn patches_against_writes() {
     let (words, some) = (for_pages(IN_BATCH, &words), for_pages(IN_BATCH, &[some]));
     let figure = median_ratio(sides, connection, &words, &some);
     println!(
-        "figure: 64 scattered words of each of 16 pages by patches against writes: {figure:.3}"
+        "figure: 64 scattered words of each of 64 pages by patches against writes: {figure:.3}"
     );
     let figure = median_ratio(sides, connection, &[whole], &[all]);
     println!("figure: whole page by a patch against a write: {figure:.3}");

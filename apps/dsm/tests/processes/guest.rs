@@ -6,7 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process;
 
-use crate::random_programs::many;
+use crate::random_programs::{EXAMPLE, many};
+use crate::ranks::{EXAMPLES, examples};
 
 /// A folder that the guest has as /share. It is removed at the end.
 struct Shared(PathBuf);
@@ -25,9 +26,11 @@ fn many_programs_see_one_memory_in_a_guest() {
     fs::create_dir_all(&shared.0).expect("the folder for temporary files can be written");
     let program = env::current_exe().expect("this program");
     fs::copy(program, shared.0.join("processes")).expect("room for a program");
+    let example = examples().join(EXAMPLE);
+    fs::copy(example, shared.0.join(EXAMPLE)).expect("room for a program");
     let seeds = many();
     let command = format!(
-        "SEEDS={}..{} /share/processes --ignored --nocapture --exact \
+        "{EXAMPLES}=/share SEEDS={}..{} /share/processes --ignored --nocapture --exact \
          random_programs::many_programs_see_one_memory_with_each_method",
         seeds.start, seeds.end
     );

@@ -15,6 +15,9 @@ use testbed::switched::LinkShape;
 
 use crate::ranks::{Loopback, Place, Ranks, TwoHosts};
 
+/// The example that runs one program as one rank.
+pub(crate) const EXAMPLE: &str = "random_program";
+
 /// Programs of each method in every run of the tests.
 const FEW: Range<u64> = 0..10;
 
@@ -87,7 +90,7 @@ fn run_all(place: &impl Place, methods: &[(Method, &str)], seeds: Range<u64>, di
             let file = memory.0.display().to_string();
             let pause = place.pause().as_millis().to_string();
             let arguments = [seed.to_string(), ranks.to_string(), file, pause];
-            let mut started = Ranks::start(place, "random_program", &arguments, ranks, name);
+            let mut started = Ranks::start(place, EXAMPLE, &arguments, ranks, name);
             if started.first_line().trim() == "joined" {
                 disturb();
             }

@@ -80,7 +80,12 @@ pub(super) const ROWS: &[Row] = &[
         probe: Probe::Tests { package: "fabric", chosen: "torture::planted", in_quick: false },
     },
     ratio(
-        "Patch of 64 scattered words in a page against 64 writes",
+        "Patch of 64 scattered words in each of 64 pages against 64 writes in each",
+        10.0,
+        "64 scattered words of each of 64 pages by patches against writes",
+    ),
+    ratio(
+        "same, one page alone, so that both take a round trip",
         10.0,
         "64 scattered words by a patch against writes",
     ),
