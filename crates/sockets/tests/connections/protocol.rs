@@ -66,6 +66,16 @@ impl Joined {
         self.theirs.number.to_be_bytes()
     }
 
+    /// Returns a byte that is in neither of the two switch markers that the server may receive.
+    ///
+    /// The library holds bytes back that may begin a switch marker, until the next byte arrives.
+    /// One of the markers is random. A test that writes constant bytes and waits for all of them
+    /// therefore hangs in about one of 256 runs.
+    fn byte_of_no_marker(&self) -> u8 {
+        let is_free = |byte: &u8| !self.theirs.marker.contains(byte) && !MARKER.contains(byte);
+        (0..=u8::MAX).find(is_free).expect("two markers have at most 32 different bytes")
+    }
+
     /// Checks that the connection is reset, because the handmade peer has violated the protocol.
     fn expect_reset(&self) {
         assert_eq!(self.server.receive_some(), Err(Errno::ECONNRESET));
@@ -85,8 +95,7 @@ fn a_scripted_peer_moves_a_connection_and_is_read_only_after_its_marker() {
     joined.server.send_all(b"answer");
     assert_eq!(joined.hand.ring_bytes(6), b"answer");
     joined.server.expect_nothing();
-    // The library holds back bytes that may begin the switch marker, until more bytes arrive.
-    let first = [!joined.theirs.marker[0]; 7];
+    let first = [joined.byte_of_no_marker(); 7];
     joined.tcp.write_all(&first).expect("it is sent");
     joined.server.expect(&first);
     joined.server.expect_nothing();
@@ -97,6 +106,21 @@ fn a_scripted_peer_moves_a_connection_and_is_read_only_after_its_marker() {
     let Joined { server, mut hand, .. } = joined;
     drop(server);
     assert_eq!(hand.hear(), [END, &NUMBER.to_be_bytes(), &6_u64.to_be_bytes()].concat());
+}
+
+//= sockets-protocol.md: marker.1, join.7
+#[test]
+fn a_byte_that_may_begin_a_marker_is_held_back_until_the_next_byte_arrives() {
+    for is_echo in [false, true] {
+        let mut joined = Joined::new();
+        let other = joined.byte_of_no_marker();
+        let first = if is_echo { MARKER[0] } else { joined.theirs.marker[0] };
+        joined.tcp.write_all(&[other, first]).expect("it is sent");
+        joined.server.expect(&[other]);
+        joined.server.expect_nothing();
+        joined.tcp.write_all(&[other]).expect("it is sent");
+        joined.server.expect(&[first, other]);
+    }
 }
 
 //= sockets-protocol.md: join.2
@@ -390,8 +414,9 @@ fn a_moved_connection_with_a_lost_group_waits_for_a_marker_or_the_end() {
         joined.server.send_all(b"answer");
         assert_eq!(joined.hand.ring_bytes(6), b"answer");
         joined.hand.connection.close(&[]).expect("it is closed");
-        joined.tcp.write_all(b"before").expect("it is sent");
-        joined.server.expect(b"before");
+        let before = [joined.byte_of_no_marker(); 6];
+        joined.tcp.write_all(&before).expect("it is sent");
+        joined.server.expect(&before);
         joined.server.expect_nothing();
         assert_eq!(joined.server.connection.route(), Route::Moved);
         // In round 0, the peer writes the marker that the server expects, because the peer has
