@@ -1,14 +1,16 @@
 //! A test world: the two ends of one TCP connection through the kernel, with rings, and a network
 //! that carries the link group.
 
+mod doorbell;
 mod going_home_tests;
 mod lost_joins_tests;
 mod peeking_tests;
+mod watching_tests;
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,8 +34,8 @@ use crate::transport::held::HeldStreams;
 use crate::transport::ring::RingPart;
 use crate::transport::stream::{HomeProgress, Out, Stream, StreamParts};
 use crate::transport::stream_doorbell::StreamDescriptor;
-use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::wire::{Refusal, SwitchMarker};
+use crate::world::doorbell::TestDoorbell;
 
 /// The two ends of a connection that has moved or may move.
 pub(crate) struct World {
@@ -48,6 +50,7 @@ pub(crate) struct TestEnd {
     /// The TCP socket that the program had before the move.
     pub(crate) tcp: TcpStream,
     memory: [Arc<Buffer>; 2],
+    doorbell: TestDoorbell,
 }
 
 /// A stream, the memory of its rings, and its connection.
@@ -64,6 +67,8 @@ pub(crate) struct Network {
     unacknowledged: Mutex<Vec<(usize, u32)>>,
     /// True if the group is lost. A lost group carries nothing.
     is_lost: AtomicBool,
+    /// Number of times that threads of the program have raised the mark of a connection.
+    raised: AtomicUsize,
 }
 
 /// The descriptor table of a program with one descriptor.
@@ -72,8 +77,6 @@ struct OneDescriptor {
     /// The descriptor that has replaced the TCP socket; `None` before the move.
     put: Mutex<Option<Arc<OwnedFd>>>,
 }
-
-struct NoDoorbell;
 
 impl DescriptorTable for OneDescriptor {
     fn duplicate(&self, _token: u64) -> Option<OwnedFd> {
@@ -92,20 +95,6 @@ impl DescriptorTable for OneDescriptor {
     fn decided(&self, _token: u64) {}
 
     fn closed(&self, _token: u64) {}
-}
-
-impl StreamDoorbell for NoDoorbell {
-    fn ring(&self) {}
-    fn mark(&self) {}
-    fn watch(
-        &self,
-        _which: StreamDescriptor,
-        _fd: BorrowedFd<'_>,
-        _ready: Readiness,
-    ) -> io::Result<()> {
-        Ok(())
-    }
-    fn unwatch(&self, _fd: BorrowedFd<'_>) {}
 }
 
 impl Network {
@@ -194,6 +183,7 @@ impl Waits for Network {
     }
 
     fn raise(&self, mark: &Mark) {
+        self.raised.fetch_add(1, Ordering::Relaxed);
         mark.raise();
     }
 
@@ -229,7 +219,7 @@ impl World {
                 Arc::clone(&network) as Arc<dyn Waits>,
             );
             let memory = [(); 2].map(|()| Buffer::new(RING.into()));
-            TestEnd { connection, descriptors, tcp, memory }
+            TestEnd { connection, descriptors, tcp, memory, doorbell: TestDoorbell::default() }
         });
         Self { ends, network }
     }
@@ -269,7 +259,7 @@ impl World {
 
     /// Makes an end begin to move. Returns false if the end stays on TCP.
     fn begin(&self, index: usize) -> bool {
-        let TestEnd { connection, memory, .. } = &self.ends[index];
+        let TestEnd { connection, memory, doorbell, .. } = &self.ends[index];
         let events = match connection.role() {
             Role::Connecting => &[Event::Begin, Event::Offer, Event::GroupUp][..],
             Role::Accepting => &[Event::Begin, Event::Join],
@@ -284,7 +274,7 @@ impl World {
             bytes: RING,
         });
         let echo = (index == 1).then_some(MARKERS[0]);
-        let (expected, doorbell) = (MARKERS[index], Box::new(NoDoorbell));
+        let (expected, doorbell) = (MARKERS[index], Box::new(doorbell.clone()));
         let parts = StreamParts { send, receive, expected, echo, doorbell };
         let Ok(stream) = connection.make_stream(parts) else { return false };
         let known = (stream, memory.clone(), Arc::clone(connection));

@@ -82,6 +82,7 @@ impl Connection {
         done: usize,
         peek: bool,
     ) -> Result<usize, Errno> {
+        let is_by_tcp = !stream.tcp.has_ended();
         let mut result = stream.read(into, done, peek);
         if result == Err(Errno::EAGAIN) {
             // Drive the engine, because bytes may have arrived on a link.
@@ -93,8 +94,24 @@ impl Connection {
             if stream.receiving.is_credit_due() {
                 stream.doorbell.ring();
             }
+            if is_by_tcp {
+                self.on_read_by_tcp(stream);
+            }
         }
         result
+    }
+
+    /// Notifies the engine and other threads of the program after a read that took bytes out of
+    /// TCP. The engine does not notice such a read.
+    #[cold]
+    fn on_read_by_tcp(&self, stream: &Stream) {
+        if stream.is_service_due() {
+            stream.doorbell.ring();
+        }
+        // Other threads may wait for bytes that this read took out of TCP and left.
+        if stream.is_readable() {
+            self.endpoint.raise(&self.mark);
+        }
     }
 
     #[inline]

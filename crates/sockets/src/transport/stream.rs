@@ -279,8 +279,11 @@ impl Stream {
     }
 
     fn next_reset(&self) -> Option<Out> {
-        let is_due = self.state.has(Bit::ResetDue) && !self.state.has(Bit::Lost);
-        (is_due && self.state.set(Bit::ResetPosted)).then_some(Out::Reset)
+        (self.is_reset_due() && self.state.set(Bit::ResetPosted)).then_some(Out::Reset)
+    }
+
+    fn is_reset_due(&self) -> bool {
+        self.state.has(Bit::ResetDue) && !self.state.has_any(&[Bit::Lost, Bit::ResetPosted])
     }
 
     /// Makes `out`, which [`Stream::next`] returned, due a second time. Called if the engine had no
@@ -807,7 +810,7 @@ impl Stream {
     /// TCP again.
     pub(crate) fn pump(&self, sees_end: bool) {
         if self.state.has(Bit::TcpDone) {
-            return;
+            return self.unwatch_tcp();
         }
         let was_switched = self.tcp.is_switched();
         let pumped = self.tcp.pump();
@@ -816,8 +819,10 @@ impl Stream {
         }
         match pumped {
             Pumped::All => {}
-            // The socket is watched again after the program has read.
-            Pumped::Full => self.unwatch_tcp(),
+            // A read can watch the socket again at the same time as another thread stops watching
+            // it. Without this, later bytes or the end of TCP would keep a thread awake.
+            Pumped::Complete => self.unwatch_tcp(),
+            Pumped::Full => self.unwatch_until_read(),
             Pumped::Record(record) => self.on_record(record),
             Pumped::Closed | Pumped::Reset if !sees_end => {}
             Pumped::Failed(error) => {
@@ -847,8 +852,21 @@ impl Stream {
         }
     }
 
+    /// Stops watching TCP, because the maximum number of bytes is stored. The program's next read
+    /// watches TCP again.
+    fn unwatch_until_read(&self) {
+        self.unwatch_tcp();
+        // The program may have read the stored bytes before this thread stopped watching. Then this
+        // thread has undone the watch of that read, and a thread that waits for more bytes would
+        // wait for ever.
+        if !self.tcp.is_full() {
+            self.watch_tcp(DescriptorReadiness::READABLE);
+        }
+    }
+
     /// Called after the program has read bytes that came by TCP. Takes more bytes out of TCP, and
-    /// reports them like an arrival.
+    /// reports them like an arrival. The calling thread holds the lock `readers`, so it must check
+    /// [`Stream::is_service_due`] after it has released the lock.
     pub(crate) fn on_prefix_read(&self) {
         if !self.tcp.is_switched() && !self.state.has(Bit::TcpDone) {
             self.watch_tcp(DescriptorReadiness::READABLE);
@@ -857,9 +875,14 @@ impl Stream {
             // read, a program with `EPOLLET` waits for an event, so report the bytes here.
             self.end.on_arrived(|| self.is_readable());
         }
-        if self.life.course() == Course::Returning {
-            self.doorbell.mark();
-        }
+    }
+
+    /// Returns true if the engine must serve the stream after a read of bytes that came by TCP:
+    /// the stream can now return to TCP, or it must send Reset. The engine does not notice such a
+    /// read, so the reading thread must ring the doorbell.
+    pub(crate) fn is_service_due(&self) -> bool {
+        let may_leave_edge = || self.life.course() == Course::Returning && self.tcp.is_read();
+        self.is_reset_due() || may_leave_edge()
     }
 
     //= sockets-protocol.md: home.2

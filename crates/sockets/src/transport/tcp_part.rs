@@ -74,6 +74,9 @@ pub(crate) enum Pumped {
     Record(Record),
     /// The bytes after the switch marker are not a record.
     BehindMarker,
+    /// Nothing was read, because the peer's record or the end of TCP has arrived before. Bytes
+    /// after it stay in TCP.
+    Complete,
 }
 
 impl TcpPart {
@@ -156,6 +159,11 @@ impl TcpPart {
         if self.has_ended() { 0 } else { lock(&self.prefix).shown.len() as u64 }
     }
 
+    /// Returns true if the maximum number of bytes is stored.
+    pub(crate) fn is_full(&self) -> bool {
+        lock(&self.prefix).shown.len() >= PREFIX_BYTES
+    }
+
     /// Returns true if TCP's receive queue contains the switch marker. Leaves the bytes in the
     /// queue.
     pub(crate) fn is_marker_there(&self) -> bool {
@@ -211,7 +219,7 @@ impl TcpPart {
                 READ_BYTES
             };
             if room == 0 {
-                return Pumped::All;
+                return Pumped::Complete;
             }
             let read = recv(socket.as_raw_fd(), &mut bytes[..room], MsgFlags::MSG_DONTWAIT);
             match read {
@@ -411,7 +419,7 @@ mod tests {
                 "a part of a switch marker does not count as an end"
             );
             assert_eq!((part.is_switched(), part.has_no_ring()), (is_end, is_end));
-            assert_eq!(part.pump() == Pumped::All, is_end, "nothing else is read");
+            assert_eq!(part.pump() == Pumped::Complete, is_end, "nothing else is read");
         }
     }
 
@@ -450,8 +458,10 @@ mod tests {
             peer.write_all(&bytes[cut..]).expect("room");
             peer.write_all(b"rest").expect("room");
             let second = part.pump();
-            let whole = [first, second].into_iter().filter(|seen| *seen != Pumped::All);
-            assert_eq!(whole.collect::<Vec<_>>(), [Pumped::Record(record)]);
+            let is_before = cut < Record::BYTES;
+            let between = if is_before { Pumped::All } else { Pumped::Record(record) };
+            let after = if is_before { Pumped::Record(record) } else { Pumped::Complete };
+            assert_eq!([first, second], [between, after]);
             let mut rest = [0; 8];
             let count = recv(part.socket().as_raw_fd(), &mut rest, MsgFlags::MSG_DONTWAIT);
             assert_eq!(&rest[..count.expect("bytes")], b"rest");
