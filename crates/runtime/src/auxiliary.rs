@@ -44,7 +44,9 @@ pub(crate) struct Auxiliary {
     /// The epoll set, created at first use.
     set: OnceLock<OwnedFd>,
     watched: AtomicUsize,
-    /// The descriptors in the set, which a forked child must close.
+    /// The descriptors in the set, which a forked child must close. A thread that changes the set
+    /// holds this lock, so that two threads can change the entry of one descriptor at the same
+    /// time. The kernel also makes such threads wait for each other.
     inherited: Mutex<Places>,
 }
 
@@ -109,15 +111,16 @@ impl Auxiliary {
 
     fn watch_events(&self, fd: BorrowedFd<'_>, key: u64, events: u32) -> io::Result<()> {
         let set = self.made()?;
+        let mut places = self.places();
         match control(set, libc::EPOLL_CTL_ADD, fd, key, events) {
             Ok(()) => {
                 self.watched.fetch_add(1, Ordering::Relaxed);
-                self.places().add(fd.as_raw_fd(), key);
+                places.add(fd.as_raw_fd(), key);
                 Ok(())
             }
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
                 control(set, libc::EPOLL_CTL_MOD, fd, key, events)?;
-                self.places().change(fd.as_raw_fd(), key);
+                places.change(fd.as_raw_fd(), key);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -148,11 +151,12 @@ impl Auxiliary {
     fn unwatch_raw(&self, fd: RawFd) -> bool {
         let Some(set) = self.fd() else { return false };
         let (how, none) = (libc::EPOLL_CTL_DEL, std::ptr::null_mut());
+        let mut places = self.places();
         // SAFETY: no memory is passed.
         let is_undone = unsafe { libc::epoll_ctl(set, how, fd, none) } == 0;
         if is_undone {
             self.watched.fetch_sub(1, Ordering::Relaxed);
-            self.places().remove(fd);
+            places.remove(fd);
         }
         is_undone
     }
@@ -264,6 +268,25 @@ mod tests {
             assert_eq!(ready(&set), []);
         }
         assert!(set.unwatch(ours.as_fd()));
+    }
+
+    #[test]
+    fn two_threads_can_watch_and_unwatch_a_descriptor_at_the_same_time() {
+        let set = Auxiliary::default();
+        let (ours, _theirs) = UnixStream::pair().expect("two sockets");
+        std::thread::scope(|scope| {
+            for key in 0..2 {
+                let (set, ours) = (&set, ours.as_fd());
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        set.watch(ours, key, Readiness::READABLE).expect("it is watched");
+                        set.unwatch(ours);
+                    }
+                });
+            }
+        });
+        assert!(!set.is_in_use());
+        assert!(set.places().taken.iter().all(Option::is_none));
     }
 
     #[test]
