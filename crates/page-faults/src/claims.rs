@@ -11,8 +11,14 @@ use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 pub type ResumeAt = extern "C" fn(instruction: usize) -> usize;
 
 /// Handles a fault at an address. Returns 0 if the fault is not claimed. The arguments are the
-/// claim's context, the address, and 1 if the access was a write.
-pub(crate) type OnFault = unsafe extern "C" fn(context: usize, address: usize, write: u32) -> u32;
+/// claim's context, the address, and the bits [`WRITES`] and [`FORBIDDEN`].
+pub(crate) type OnFault = unsafe extern "C" fn(context: usize, address: usize, kind: u32) -> u32;
+
+/// Bit of a fault: the access was a write.
+pub(crate) const WRITES: u32 = 1 << 0;
+
+/// Bit of a fault: the signal was `SIGSEGV`, so no mapping permits the access.
+pub(crate) const FORBIDDEN: u32 = 1 << 1;
 
 /// The list of claims.
 #[repr(C)]

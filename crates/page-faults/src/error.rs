@@ -1,5 +1,6 @@
-//! Why a claim or a view cannot be made.
+//! Why a claim or a view cannot be made, or memory of a view cannot be used.
 
+use core::ops::Range;
 use std::io;
 
 use crate::options::Method;
@@ -146,7 +147,48 @@ pub enum ViewError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// Memory of the view is missing.
+    #[error(transparent)]
+    Missing(#[from] MissingMemory),
     /// Faults cannot be claimed.
     #[error(transparent)]
     Claim(#[from] ClaimError),
+}
+
+/// Memory of a view that was there when the view was made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MissingMemory {
+    /// The process has unmapped a part of the view, or changed its rights.
+    #[error(
+        "the memory at {start:#x} to {end:#x} was unmapped or protected; let no call of `munmap`, \
+         `mmap` or `mprotect` concern these addresses",
+        start = addresses.start, end = addresses.end
+    )]
+    View {
+        /// Addresses of the view.
+        addresses: Range<usize>,
+    },
+    /// The process has unmapped a part of the frames, or changed their rights.
+    #[error(
+        "the second mapping, at {mapped:#x}, of the memory at {start:#x} to {end:#x} was unmapped or \
+         protected; let calls of `munmap`, `mmap` and `mprotect` concern only the program's own mappings",
+        start = addresses.start, end = addresses.end
+    )]
+    Frames {
+        /// Addresses of the view whose frames are missing.
+        addresses: Range<usize>,
+        /// The address of the first of these frames.
+        mapped: usize,
+    },
+    /// The frames are mapped, but the host has no page for them.
+    #[error(
+        "the host has no page for the memory at {start:#x} to {end:#x}; use less memory, or let the \
+         host provide more (`vm.overcommit_memory`)",
+        start = addresses.start, end = addresses.end
+    )]
+    Page {
+        /// Addresses of the view whose frames are missing.
+        addresses: Range<usize>,
+    },
 }

@@ -25,6 +25,9 @@
 //! accesses the *frames*, which never fault. The owner decides for each page of the view whether an
 //! access faults, and learns which pages were written. See [`Method`] for how this is done.
 //!
+//! If the process changes one of the two mappings by `munmap`, `mmap` or `mprotect`, the next access
+//! to the missing memory calls [`PageFaults::on_missing`].
+//!
 //! # Unloading
 //!
 //! The handler stays installed until the process ends, because handlers that were installed later
@@ -45,7 +48,7 @@ mod range;
 mod view;
 
 pub use claims::ResumeAt;
-pub use error::{ClaimError, NotInForce, ViewError};
+pub use error::{ClaimError, MissingMemory, NotInForce, ViewError};
 pub use options::{Method, ViewOptions};
 pub use range::{Access, Fault, FaultHandler, RangeClaim};
 pub use view::{PageFaults, PageView, Pages};

@@ -7,7 +7,7 @@ use core::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claims::{OnFault, RangeEntry};
+use crate::claims::{FORBIDDEN, OnFault, RangeEntry, WRITES};
 use crate::error::ClaimError;
 use crate::{own, processor};
 
@@ -27,6 +27,9 @@ pub struct Fault {
     pub address: usize,
     /// What the thread did.
     pub access: Access,
+    /// Whether the signal was `SIGSEGV`: nothing is mapped at the address, or the mapping does not
+    /// permit the access. Otherwise the signal was `SIGBUS`: a page is missing.
+    pub is_forbidden: bool,
 }
 
 /// Handles the faults of a [`RangeClaim`].
@@ -92,12 +95,13 @@ impl Drop for RangeClaim {
 ///
 /// # Safety
 /// `context` must point to a handler of this type, which exists until the call returns.
-unsafe extern "C" fn call<H: FaultHandler>(context: usize, address: usize, write: u32) -> u32 {
+unsafe extern "C" fn call<H: FaultHandler>(context: usize, address: usize, kind: u32) -> u32 {
     // SAFETY: `RangeClaim::new` made the pointer from an `Arc`, which the claim keeps until no
     // handler uses it.
     let handler = unsafe { &*ptr::with_exposed_provenance::<H>(context) };
-    let access = if write == 0 { Access::Read } else { Access::Write };
-    u32::from(handler.on_fault(Fault { address, access }))
+    let access = if kind & WRITES == 0 { Access::Read } else { Access::Write };
+    let is_forbidden = kind & FORBIDDEN != 0;
+    u32::from(handler.on_fault(Fault { address, access, is_forbidden }))
 }
 
 /// Waits before the next look whether handlers still use a claim.

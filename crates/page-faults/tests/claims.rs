@@ -78,8 +78,10 @@ fn a_handler_learns_the_address_and_the_kind_of_each_access() {
         pages.start.add(PAGE + 7).write_volatile(1);
     }
     let start = pages.range().start;
-    let read = Fault { address: start + 5, access: Access::Read };
-    let write = Fault { address: start + PAGE + 7, access: Access::Write };
+    // The pages are mapped, but without rights.
+    let is_forbidden = true;
+    let read = Fault { address: start + 5, access: Access::Read, is_forbidden };
+    let write = Fault { address: start + PAGE + 7, access: Access::Write, is_forbidden };
     assert_eq!(*opener.faults.lock().unwrap(), [read, write]);
 }
 

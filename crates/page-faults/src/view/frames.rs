@@ -67,7 +67,7 @@ impl Drop for TwoMappings {
     }
 }
 
-/// Makes a file in memory, without a name and without pages.
+/// Makes a file in memory, without pages. Its name appears in the kernel's list of mappings.
 fn memory_file(bytes: usize) -> io::Result<OwnedFd> {
     let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
     // SAFETY: the name is a C string. The descriptor is new, so this value alone owns it.

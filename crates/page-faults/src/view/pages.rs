@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::frames::TwoMappings;
 use super::kernel::{self, PageMap, UserFaults};
-use crate::error::ViewError;
+use super::missing::{first_gap, mappings};
+use crate::error::{MissingMemory, ViewError};
 use crate::options::{Method, PAGE_BYTES, ViewOptions};
 use crate::range::Access;
 
@@ -97,6 +98,27 @@ impl Pages {
         }
     }
 
+    /// Returns memory that is missing because the process has changed the mapping of the frames or of
+    /// the view: the part with the lowest addresses. Reads the kernel's list of mappings.
+    pub fn missing(&self) -> Option<MissingMemory> {
+        let mappings = mappings()?;
+        let (view, frames) = (self.view().addr(), self.frames().addr());
+        let gap =
+            |start: usize, rights| first_gap(&mappings, &(start..start + self.bytes()), rights);
+        if let Some(gap) = gap(frames, "rw") {
+            let addresses = gap.start - frames + view..gap.end - frames + view;
+            return Some(MissingMemory::Frames { addresses, mapped: gap.start });
+        }
+        let rights = if self.method() == Method::Protection { "" } else { "rw" };
+        gap(view, rights).map(|addresses| MissingMemory::View { addresses })
+    }
+
+    /// Returns why the frame of a page cannot be accessed.
+    pub(super) fn missing_frame(&self, page: usize) -> MissingMemory {
+        let addresses = self.bytes_at(&(page..page + 1));
+        self.missing().unwrap_or(MissingMemory::Page { addresses })
+    }
+
     /// Makes pages readable, or writable if `access` is a write. Pages that are writable stay
     /// writable. Afterwards, [`Self::take_written`] reports pages that became writable by this call.
     ///
@@ -104,8 +126,9 @@ impl Pages {
     /// write is not seen. There, this method makes such pages writable.
     ///
     /// # Errors
-    /// [`ViewError::Range`] if pages are outside the view, [`ViewError::Mappings`] or
-    /// [`ViewError::Change`] if the kernel refuses the change. Some pages may have changed then.
+    /// [`ViewError::Range`] if pages are outside the view, [`ViewError::Missing`] if the process has
+    /// changed a mapping, [`ViewError::Mappings`] or [`ViewError::Change`] if the kernel refuses the
+    /// change for another reason. Some pages may have changed then.
     pub fn map(&self, pages: Range<usize>, access: Access) -> Result<(), ViewError> {
         self.check(&pages)?;
         for block in blocks(pages) {
@@ -191,7 +214,7 @@ impl Pages {
                 }
             })
         });
-        searched.map_err(|source| refused("scan", &block, source))
+        searched.map_err(|source| self.refused("scan", &block, source))
     }
 
     /// Makes pages of one state accessible.
@@ -240,13 +263,13 @@ impl Pages {
                 Err(error) if error.raw_os_error() == Some(libc::EFAULT) && tries < TRIES_MAX => {
                     tries += 1;
                 }
-                Err(source) => return Err(refused("map", run, source)),
+                Err(source) => return Err(self.refused("map", run, source)),
             }
         }
         // A page that was mapped before keeps its protection.
         if wants_write && state == READABLE {
             let permitted = faults.write_protect(bytes, false);
-            permitted.map_err(|source| refused("permit writes", run, source))?;
+            permitted.map_err(|source| self.refused("permit writes", run, source))?;
         }
         Ok(())
     }
@@ -265,7 +288,7 @@ impl Pages {
         match &self.watch {
             Watch::Asynchronous { faults, .. } | Watch::Synchronous { faults, .. } => {
                 let protected = faults.write_protect(self.bytes_at(run), true);
-                protected.map_err(|source| refused("protect", run, source))
+                protected.map_err(|source| self.refused("protect", run, source))
             }
             Watch::Protection => self.allow(run, libc::PROT_READ),
         }
@@ -276,7 +299,7 @@ impl Pages {
         match &self.watch {
             Watch::Asynchronous { .. } | Watch::Synchronous { .. } => {
                 let forgotten = kernel::forget(self.bytes_at(run));
-                forgotten.map_err(|source| refused("unmap", run, source))
+                forgotten.map_err(|source| self.refused("unmap", run, source))
             }
             Watch::Protection => self.allow(run, libc::PROT_NONE),
         }
@@ -284,11 +307,22 @@ impl Pages {
 
     fn allow(&self, run: &Range<usize>, rights: i32) -> Result<(), ViewError> {
         kernel::protect(self.bytes_at(run), rights).map_err(|source| {
-            if source.raw_os_error() == Some(libc::ENOMEM) {
-                return ViewError::Mappings { method: self.method(), pages: self.count() };
+            let is_full = source.raw_os_error() == Some(libc::ENOMEM);
+            match self.refused("mprotect", run, source) {
+                ViewError::Change { .. } if is_full => {
+                    ViewError::Mappings { method: self.method(), pages: self.count() }
+                }
+                error => error,
             }
-            refused("mprotect", run, source)
         })
+    }
+
+    /// Describes a change that the kernel has refused.
+    fn refused(&self, step: &'static str, run: &Range<usize>, source: io::Error) -> ViewError {
+        match self.missing() {
+            Some(missing) => missing.into(),
+            None => ViewError::Change { step, start: run.start, end: run.end, source },
+        }
     }
 
     /// Returns the runs of consecutive pages with equal states. The caller may change the states of
@@ -332,10 +366,6 @@ impl Pages {
         let page = |address: usize| (address - self.view().addr()) / PAGE_BYTES;
         page(bytes.start)..page(bytes.end)
     }
-}
-
-fn refused(step: &'static str, run: &Range<usize>, source: io::Error) -> ViewError {
-    ViewError::Change { step, start: run.start, end: run.end, source }
 }
 
 impl Method {

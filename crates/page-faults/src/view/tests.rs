@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -129,6 +130,43 @@ fn a_write_to_a_readable_page_is_seen() {
         noted.write(2, 6);
         assert_eq!(noted.take_written(), [2], "{method}: and seen again");
         assert_eq!(noted.in_frame(2), 6);
+    });
+}
+
+/// Replaces memory by memory without rights. Unmapped addresses could get memory of another test.
+fn replace(addresses: &Range<usize>) {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    let start = std::ptr::with_exposed_provenance_mut(addresses.start);
+    // SAFETY: the addresses are those of a view of the test, which no thread accesses.
+    let mapped = unsafe { libc::mmap(start, addresses.len(), libc::PROT_NONE, flags, -1, 0) };
+    assert_ne!(mapped, libc::MAP_FAILED);
+}
+
+#[test]
+fn changes_of_mappings_by_the_process_are_found() {
+    with_each_method(|method| {
+        let noted = Noted::new(method, 6);
+        let pages = noted.pages();
+        pages.map(2..5, Access::Write).unwrap();
+        assert_eq!(pages.missing(), None, "{method}");
+        let (view, frames) = (pages.view().expose_provenance(), pages.frames().expose_provenance());
+        let at = |start: usize, first: usize, end: usize| {
+            start + first * PAGE_BYTES..start + end * PAGE_BYTES
+        };
+        replace(&at(view, 4, 5));
+        let missing = MissingMemory::View { addresses: at(view, 4, 5) };
+        assert_eq!(pages.missing(), Some(missing.clone()), "{method}");
+        if method != Method::Protection {
+            // The other method takes any memory.
+            let refused = pages.map(4..5, Access::Write);
+            assert!(
+                matches!(refused, Err(ViewError::Missing(found)) if found == missing),
+                "{method}"
+            );
+        }
+        replace(&at(frames, 1, 3));
+        let (addresses, mapped) = (at(view, 1, 3), frames + PAGE_BYTES);
+        assert_eq!(pages.missing(), Some(MissingMemory::Frames { addresses, mapped }), "{method}");
     });
 }
 

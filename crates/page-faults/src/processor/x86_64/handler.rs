@@ -9,7 +9,7 @@ use libc::{siginfo_t, ucontext_t};
 
 use super::signal::SIGNALS;
 use super::stack;
-use crate::claims::{Claims, OnFault, ResumeAt};
+use crate::claims::{Claims, FORBIDDEN, OnFault, ResumeAt, WRITES};
 
 /// Handles a signal. If no claim is concerned, accesses only the registers of the interrupted code
 /// and atomics, and makes only calls that a signal handler may make.
@@ -36,9 +36,11 @@ pub(super) unsafe extern "C-unwind" fn on_signal(
             registers[libc::REG_RIP as usize] = (resume as u64).cast_signed();
             return;
         }
-        let write = u32::from(registers[libc::REG_ERR as usize] & PAGE_FAULT_WRITE != 0);
+        let is_write = registers[libc::REG_ERR as usize] & PAGE_FAULT_WRITE != 0;
+        let writes = if is_write { WRITES } else { 0 };
+        let forbidden = if number == libc::SIGSEGV { FORBIDDEN } else { 0 };
         let stack = registers[libc::REG_RSP as usize] as usize;
-        if repair(address, write, stack) {
+        if repair(address, writes | forbidden, stack) {
             return;
         }
     }
@@ -59,7 +61,7 @@ fn resume_at(instruction: usize) -> Option<usize> {
 
 /// Lets the claim with this address repair the memory. `stack` is the stack pointer of the
 /// interrupted code. Returns false if there is no claim, or if it does not want the fault.
-fn repair(address: usize, write: u32, stack: usize) -> bool {
+fn repair(address: usize, kind: u32, stack: usize) -> bool {
     let Some(inside) = CLAIMS.enter(address) else { return false };
     let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
     unblock();
@@ -68,7 +70,7 @@ fn repair(address: usize, write: u32, stack: usize) -> bool {
         on_fault: unsafe { transmute::<usize, OnFault>(inside.on_fault) },
         context: inside.context,
         address,
-        write,
+        kind,
         is_repaired: 0,
     };
     stack::run_on_stack_of(stack, Call::run, (&raw mut call).cast());
@@ -82,7 +84,7 @@ struct Call {
     on_fault: OnFault,
     context: usize,
     address: usize,
-    write: u32,
+    kind: u32,
     is_repaired: u32,
 }
 
@@ -91,7 +93,7 @@ impl Call {
         // SAFETY: `repair` passes a pointer to a `Call` of its own, which no other code uses.
         let call = unsafe { &mut *call.cast::<Self>() };
         // SAFETY: the context belongs to the function, and `Inside` keeps it valid.
-        call.is_repaired = unsafe { (call.on_fault)(call.context, call.address, call.write) };
+        call.is_repaired = unsafe { (call.on_fault)(call.context, call.address, call.kind) };
     }
 }
 

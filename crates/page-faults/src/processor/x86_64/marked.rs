@@ -23,7 +23,7 @@ pub(super) unsafe extern "C-unwind" fn entry(
     naked_asm!(
         ".cfi_startproc",
         ".byte 0xeb, 24",
-        ".ascii \"ethernot fault 2\"",
+        ".ascii \"ethernot fault 3\"",
         "2:",
         ".quad {claims} - 2b",
         "jmp {on_signal}",
@@ -76,7 +76,7 @@ fn read(address: usize, out: &mut [u8]) -> Option<()> {
 }
 
 /// The beginning of the handler: a jump over the data, then the mark.
-const MARK: &[u8; 18] = b"\xeb\x18ethernot fault 2";
+const MARK: &[u8; 18] = b"\xeb\x18ethernot fault 3";
 
 /// Length in bytes of the mark and of the distance that follows it.
 const HEAD_BYTES: usize = MARK.len() + size_of::<i64>();
