@@ -7,7 +7,6 @@
 //! Meanwhile the progress thread stays away from the endpoint. If it slept there, each frame would
 //! wake it, and it would take a processor from the threads that wait.
 
-use std::mem;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use ethernot::{Awaited, WaitError};
 
+use crate::aside::{Times, Watched};
 use crate::core::{Core, State};
 use crate::driver::{Driver, Wait};
 
@@ -47,12 +47,12 @@ impl Core {
         state
     }
 
-    /// Drives the endpoint until a completion arrives or another thread ends a call: polls until the
-    /// thread has waited for [`SPIN`], and then sleeps for at most [`LOOK_AGAIN`]. Returns whether
-    /// the endpoint is shut down.
+    /// Drives the endpoint until a completion arrives or another thread ends a call: polls for
+    /// as long as [`Times`] says, and then sleeps for at most [`LOOK_AGAIN`]. Returns whether the
+    /// endpoint is shut down.
     fn drive(&self, wait: &Wait) -> bool {
         let Driver { sleeps, has_news, .. } = &self.driver;
-        while self.endpoint.drive().is_ok() && wait.time() < SPIN {
+        while self.endpoint.drive().is_ok() && Times::CHOSEN.polls(wait.time()) {
             if !self.queue.is_empty() || has_news.load(Ordering::SeqCst) {
                 return false;
             }
@@ -91,15 +91,14 @@ impl Core {
     }
 
     /// Keeps the progress thread away from the endpoint while threads that wait in calls drive it,
-    /// or did so since `changes`, but for at most [`LOOK_AGAIN`].
-    ///
-    /// Takes no lock, which would delay the calls. Looks less often the longer the calls last.
-    pub(crate) fn stand_aside(&self, changes: &mut u64) {
-        let Driver { sleeps, is_awaited, .. } = &self.driver;
+    /// or did so since the last look, but for at most [`LOOK_AGAIN`]. Takes no lock, which would delay
+    /// the calls.
+    pub(crate) fn stand_aside(&self, watched: &mut Watched) {
+        let Driver { sleeps, is_awaited, changes, .. } = &self.driver;
         let began = Instant::now();
         loop {
-            let now = self.driver.changes.load(Ordering::Relaxed);
-            let is_needed = mem::replace(changes, now) == now && !self.driver.is_present();
+            let changes = changes.load(Ordering::Relaxed);
+            let is_needed = watched.needs_progress(changes, self.driver.is_present());
             let aside = began.elapsed();
             let left = LOOK_AGAIN.saturating_sub(aside);
             if is_needed || left.is_zero() {
@@ -112,22 +111,13 @@ impl Core {
                 left
             } else {
                 is_awaited.store(false, Ordering::SeqCst);
-                left.min((aside / 8).clamp(PAUSE_MIN, PAUSE_MAX))
+                left.min(Times::CHOSEN.pause(aside))
             };
             thread::park_timeout(pause);
             is_awaited.store(false, Ordering::SeqCst);
         }
     }
 }
-
-/// How long a thread polls before it sleeps. A page comes from a rank that is awake within 20 µs.
-const SPIN: Duration = Duration::from_micros(60);
-
-/// Bounds of the time between two looks of the progress thread while it stands aside. For about as
-/// long after a wait, no thread serves the other ranks. A look takes a processor from the threads
-/// that wait: with pauses of 20 µs, a fetch took twice as long.
-const PAUSE_MIN: Duration = Duration::from_micros(60);
-const PAUSE_MAX: Duration = Duration::from_micros(500);
 
 /// Time between two looks for failures that other threads have found, and for ends of connections.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);

@@ -44,6 +44,7 @@
 
 mod allocation;
 mod answers;
+mod aside;
 mod atomics;
 mod calls;
 mod compare;
@@ -82,6 +83,7 @@ mod threads;
 mod variables;
 mod watchdog;
 mod words;
+mod writable_groups;
 
 pub use allocation::{Allocation, Home};
 pub use dsm_protocol::{AtomicOperation, Counters, Misuse};

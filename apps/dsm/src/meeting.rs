@@ -304,8 +304,8 @@ fn refuse(request: ConnectionRequest, reason: &str) -> Error {
 /// The number of the service at which ranks listen.
 const SERVICE: u32 = 0x0044_534d;
 
-/// How long threads that serve peers stay awake after a frame.
-const AWAKE: Duration = Duration::from_micros(50);
+/// How long the endpoint polls after a frame before its threads sleep.
+pub(crate) const AWAKE: Duration = Duration::from_micros(50);
 
 /// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(20);

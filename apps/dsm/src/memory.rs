@@ -9,6 +9,7 @@ use page_faults::{Method, Pages, ViewError};
 
 use crate::compare::compare;
 use crate::words;
+use crate::writable_groups::WritableGroups;
 
 /// The memory of a rank. Its owner has the lock of the machine.
 #[derive(Debug)]
@@ -16,8 +17,7 @@ pub(crate) struct Memory {
     pages: Arc<Pages>,
     /// What the application may do with each page.
     access: Vec<Access>,
-    /// Number of writable pages in each group of [`GROUP_PAGES`] pages.
-    writable: Vec<usize>,
+    groups: WritableGroups,
     twins: Vec<Option<Box<PageBytes>>>,
     /// Twins that are not in use, so that making one allocates nothing.
     spare: Vec<Box<PageBytes>>,
@@ -37,7 +37,7 @@ impl Memory {
         Ok(Self {
             pages,
             access: vec![Access::None; count],
-            writable: vec![0; count.div_ceil(GROUP_PAGES)],
+            groups: WritableGroups::new(count),
             twins: vec![None; count],
             spare: Vec::new(),
             notes_writes,
@@ -105,24 +105,10 @@ impl Memory {
         self.set(page, access);
     }
 
-    /// Returns the next run of groups from the page `start` on whose pages are all writable; an empty
-    /// range at the end if there is none. `start` is the first page of a group.
-    fn next_writable(&self, start: usize) -> Range<usize> {
-        let is_writable = |count: &usize| *count == GROUP_PAGES;
-        let groups = self.writable.get(start / GROUP_PAGES..).unwrap_or_default();
-        let Some(skipped) = groups.iter().position(is_writable) else { return self.end..self.end };
-        let length = groups.iter().skip(skipped).take_while(|count| is_writable(count)).count();
-        let first = start + skipped * GROUP_PAGES;
-        first..first + length * GROUP_PAGES
-    }
-
     fn set(&mut self, page: PageNumber, access: Access) {
         let Some(place) = self.access.get_mut(page.index()) else { return };
         let former = std::mem::replace(place, access);
-        if let Some(count) = self.writable.get_mut(page.index() / GROUP_PAGES) {
-            *count += usize::from(access == Access::Write);
-            *count -= usize::from(former == Access::Write);
-        }
+        self.groups.set(page.index(), former == Access::Write, access == Access::Write);
     }
 
     fn note(&mut self, outcome: Result<(), ViewError>) {
@@ -150,16 +136,13 @@ impl dsm_protocol::Pages for Memory {
         self.notes_writes
     }
 
-    /// Skips groups of writable pages. The machine knows these pages, and a scan would protect them,
-    /// so that the next write to each page causes a fault of the kernel.
+    /// Skips groups of writable pages.
     fn take_written(&mut self, pages: &mut Vec<PageNumber>) {
         let mut written = std::mem::take(&mut self.written);
-        let mut start = 0;
-        while start < self.end {
-            let run = self.next_writable(start);
-            let taken = self.pages.take_written(start..run.start, &mut written);
-            self.note(taken);
-            start = run.end;
+        for range in self.groups.to_scan(self.end) {
+            if let Err(error) = self.pages.take_written(range, &mut written) {
+                self.error.get_or_insert(error);
+            }
         }
         for page in written.drain(..).flatten() {
             let page = PageNumber(page as u32);
@@ -267,10 +250,6 @@ fn new_page() -> Box<PageBytes> {
     Box::new([0; PAGE_BYTES])
 }
 
-/// Number of pages that a scan skips together. To divide a scan costs two system calls, about a
-/// microsecond. To scan a page costs about 20 ns.
-const GROUP_PAGES: usize = 64;
-
 /// Number of twins that are kept for reuse: 4 MiB.
 const SPARE_MAX: usize = 1024;
 
@@ -280,6 +259,7 @@ mod tests {
     use page_faults::{PageFaults, PageView, ViewOptions};
 
     use super::*;
+    use crate::writable_groups::GROUP_PAGES;
 
     struct NoFaults;
 

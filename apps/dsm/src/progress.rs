@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ethernot::{Awaited, Occurred, WaitError};
 
+use crate::aside::Watched;
 use crate::core::{Core, Inside};
 use crate::driving::LOOK_AGAIN;
 use crate::failure::{RankFailure, STATUS_FAILED};
@@ -37,7 +38,7 @@ impl Core {
         let _inside = Inside::enter();
         let mut connections: Vec<_> = self.connections.iter().collect();
         self.driver.successor.get_or_init(thread::current);
-        let mut changes = 0;
+        let mut watched = Watched::default();
         loop {
             let ends = connections.iter().map(|(_, connection)| Awaited::End(connection));
             let driven = Awaited::Flag(&self.driver.is_present);
@@ -91,7 +92,7 @@ impl Core {
                 return;
             }
             drop(state);
-            self.stand_aside(&mut changes);
+            self.stand_aside(&mut watched);
         }
     }
 
