@@ -104,6 +104,21 @@ impl Core {
         }
     }
 
+    /// Returns whether another rank waits for a lock that this rank holds. Handles the requests that
+    /// have arrived.
+    pub(crate) fn is_lock_awaited(&self, lock: u64) -> bool {
+        if self.is_forked() {
+            return false;
+        }
+        let _inside = Inside::enter();
+        let has_driven = self.endpoint.drive().is_ok();
+        let mut state = self.lock();
+        if has_driven && !self.queue.is_empty() {
+            self.advance(&mut state);
+        }
+        state.node.is_lock_awaited(lock)
+    }
+
     /// Sleeps until the machine has made progress, for at most `limit`.
     pub(crate) fn sleep<'a>(
         &self,

@@ -149,6 +149,12 @@ impl Dsm {
         self.core.call(call)
     }
 
+    /// Returns whether another rank waits for a lock that this rank holds, for measurements.
+    #[doc(hidden)]
+    pub fn is_lock_awaited(&self, lock: u64) -> bool {
+        self.core.is_lock_awaited(lock)
+    }
+
     /// Waits until all ranks have come here, and leaves. Threads other than the caller must not use
     /// the memory any more.
     ///

@@ -65,6 +65,12 @@ impl Node {
         Some(Awaited::Lock { lock, holder, rank: next.unwrap_or(self.me()) })
     }
 
+    /// Returns whether another node waits for a lock that a thread of this node holds or waits for,
+    /// as far as this node knows.
+    pub fn is_lock_awaited(&self, lock: u64) -> bool {
+        self.locks.is_awaited(lock)
+    }
+
     /// Returns what a thread of this node waits for, if another thread must do it.
     pub fn obstacle_of(&self, thread: ThreadNumber) -> Option<Obstacle> {
         match *self.threads.get(thread.index())? {

@@ -86,6 +86,11 @@ impl LockTable {
         })
     }
 
+    /// Returns whether another node waits for the lock, which is here or comes here first.
+    pub(crate) fn is_awaited(&self, address: u64) -> bool {
+        self.by_address.get(&address).is_some_and(|lock| lock.next.is_some())
+    }
+
     /// Returns the lock for which a thread of this node waits.
     pub(crate) fn wanted_by(&self, thread: ThreadNumber) -> Option<u64> {
         let mut locks = self.by_address.iter();
@@ -188,10 +193,13 @@ mod tests {
         let mut table = held_by_one();
         assert_eq!(table.unlock(LOCK, ONE), Ok(LockStep::None));
         assert_eq!(table.lock(LOCK, TWO), LockStep::Granted(TWO));
+        assert!(!table.is_awaited(LOCK));
         assert_eq!(table.forwarded(LOCK, Rank(3), 5), Ok(LockStep::None));
+        assert!(table.is_awaited(LOCK));
         assert_eq!(table.unlock(LOCK, TWO), Ok(LockStep::HandOver));
         assert_eq!(table.lock(LOCK, ONE), LockStep::None);
         assert_eq!(table.pass_on(LOCK), Some(Leave { to: Rank(3), known: 5, is_wanted: true }));
+        assert!(!table.is_awaited(LOCK));
         assert_eq!(table.arrived(LOCK), Ok(ONE));
     }
 
