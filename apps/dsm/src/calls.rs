@@ -156,6 +156,15 @@ impl Core {
         MisusedCall::new(misuse, self.rank, &self.places)
     }
 
+    /// Fails the rank in a thread that cannot go on. Returns if the program handles failures.
+    pub(crate) fn fail_here(&self, reason: String) {
+        let mut state = self.lock();
+        self.fail(&mut state, reason);
+        self.wake_if_ended(&state);
+        // The program learns the failure otherwise, too.
+        let _failed = self.failed(state);
+    }
+
     /// Returns the failure to a program that handles it. Otherwise waits until the progress thread
     /// ends the process.
     fn failed(&self, state: MutexGuard<'_, State>) -> Result<u64, Error> {

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use dsm_protocol::{Call, Node, PageNumber, ThreadNumber};
 use ethernot::{CompletionQueue, Connection, Endpoint, MemoryRegion};
-use page_faults::{Access, PageFaults, PageView, Pages};
+use page_faults::{Access, MissingMemory, PageFaults, PageView, Pages};
 
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::failure::RankFailure;
+use crate::failure::{RankFailure, STATUS_FAILED, without_memory};
 use crate::heap::Heap;
 use crate::host::Host;
 use crate::options::{OnFailure, OnRace, OnStall};
@@ -110,8 +110,9 @@ impl Core {
         }
         if state.failure.is_none() {
             let place = |rank: usize| self.places.get(rank).cloned().unwrap_or_default();
-            let own = |error| RankFailure::own(self.rank, place(self.rank), format!("{error}"));
-            let by_memory = state.host.memory.take_error().map(own);
+            let own = |reason| RankFailure::own(self.rank, place(self.rank), reason);
+            let error = state.host.memory.take_error();
+            let by_memory = error.map(|error| own(without_memory(&error)));
             let by_node = || Some(RankFailure::new(state.node.failure()?, self.rank, place));
             state.failure = by_memory.or_else(by_node);
         }
@@ -155,6 +156,30 @@ impl Core {
         }
     }
 
+    /// Fails the rank, because memory of the region is missing. Returns if the calling thread is to get
+    /// the signal of its access.
+    fn handle_missing(&self, missing: &MissingMemory) {
+        if self.is_forked() {
+            self.complain(&Error::Forked.to_string());
+            return;
+        }
+        if matches!(missing, MissingMemory::View { .. }) && !IS_INSIDE.get() {
+            // The program has accessed the memory, so this thread does not hold the lock.
+            if !self.lock().has_left {
+                self.fail_here(without_memory(missing));
+            }
+            self.complain(&without_memory(missing));
+            return;
+        }
+        // This thread may hold the lock, and cannot go on without the memory. So the process ends at
+        // once, even if the program handles failures.
+        let place = self.places.get(self.rank).cloned().unwrap_or_default();
+        let failure = RankFailure::own(self.rank, place, without_memory(missing));
+        print(&format!("ethernot dsm: rank {} ends: {failure}\n", self.rank));
+        // SAFETY: `_exit` ends the process without handlers of exits, which could wait for the lock.
+        unsafe { libc::_exit(STATUS_FAILED) }
+    }
+
     /// Returns whether this process is a child of the one that has joined. A child must not take the
     /// lock, because a thread of the parent may have held it during the fork.
     pub(crate) fn is_forked(&self) -> bool {
@@ -163,9 +188,7 @@ impl Core {
 
     /// Prints a message without the lock of standard error, for the same reason.
     fn complain(&self, what: &str) {
-        let text = format!("ethernot dsm: rank {}: {what}\n", self.rank);
-        // SAFETY: the buffer has this length. If the call fails, nothing can be said.
-        unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+        print(&format!("ethernot dsm: rank {}: {what}\n", self.rank));
     }
 }
 
@@ -173,4 +196,16 @@ impl PageFaults for FaultsOf {
     fn on_fault(&self, _pages: &Pages, page: usize, access: Access) -> bool {
         self.0.get().is_some_and(|core| core.handle_fault(page, access))
     }
+
+    fn on_missing(&self, missing: &MissingMemory) {
+        if let Some(core) = self.0.get() {
+            core.handle_missing(missing);
+        }
+    }
+}
+
+/// Writes a text to standard error without its lock.
+fn print(text: &str) {
+    // SAFETY: the buffer has this length. If the call fails, nothing can be said.
+    unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
 }

@@ -1,5 +1,7 @@
 //! The failure of a rank, which ends the program on all ranks.
 
+use std::fmt;
+
 use dsm_protocol::{Failure, Fault, Reason};
 use thiserror::Error;
 
@@ -51,6 +53,12 @@ impl RankFailure {
                  and barriers in the same order"
                     .into(),
             ),
+            Failure::Protocol { rank, fault: Fault::Refused } => (
+                rank.index(),
+                "has refused an operation: its own output may say why; otherwise, all ranks must run \
+                 the same program with the same options"
+                    .into(),
+            ),
             Failure::Protocol { rank, fault } => {
                 let remedy = "all ranks must run the same program with the same options";
                 (rank.index(), format!("broke the protocol: {fault}; {remedy}"))
@@ -64,6 +72,11 @@ impl RankFailure {
     pub(crate) fn own(rank: usize, place: String, reason: String) -> Self {
         Self { rank, place, reason }
     }
+}
+
+/// Returns the reason of a rank that cannot use its memory.
+pub(crate) fn without_memory(cause: &impl fmt::Display) -> String {
+    format!("cannot use its memory: {cause}")
 }
 
 /// The address of the barrier at which ranks leave, outside of the region. No other barrier has it,

@@ -111,7 +111,8 @@ impl Options {
     /// Sets what happens when a rank fails. By default the process prints the failure and ends with
     /// status 70. With this function, the process goes on when the function returns: all calls then
     /// fail with [`Error::Failed`](crate::Error::Failed), and an access to a page that is not
-    /// present ends the process with `SIGBUS` or `SIGSEGV`.
+    /// present ends the process with `SIGBUS` or `SIGSEGV`. If a call needs memory that the program
+    /// has unmapped, the process ends with status 70, and this function is not called.
     pub fn on_failure(mut self, handler: impl Fn(&RankFailure) + Send + Sync + 'static) -> Self {
         self.on_failure = Some(Box::new(handler));
         self

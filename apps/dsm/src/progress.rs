@@ -6,12 +6,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ethernot::{Awaited, Occurred, WaitError};
+use ethernot::{Awaited, Closed, Occurred, WaitError};
 
 use crate::aside::Watched;
 use crate::core::{Core, Inside};
 use crate::driving::LOOK_AGAIN;
-use crate::failure::{RankFailure, STATUS_FAILED};
+use crate::failure::{RankFailure, STATUS_FAILED, without_memory};
 
 /// Starts the progress thread.
 pub(crate) fn start(core: &'static Core) -> io::Result<()> {
@@ -53,6 +53,9 @@ impl Core {
                 Ok((index, Occurred::End(closed, _))) if index > 0 => {
                     // What the peer sent before the end comes first.
                     self.advance(&mut state);
+                    if matches!(closed, Closed::LocalMemory) {
+                        self.fail(&mut state, self.lost_memory());
+                    }
                     let (rank, _) = connections.remove(index - 1);
                     state.host.network.handle_end(*rank, closed);
                     self.advance(&mut state);
@@ -96,6 +99,14 @@ impl Core {
         }
     }
 
+    /// Returns why the endpoint could not access memory of this rank.
+    fn lost_memory(&self) -> String {
+        match self.view.pages().missing() {
+            Some(missing) => without_memory(&missing),
+            None => without_memory(&NO_PAGE),
+        }
+    }
+
     /// Ends the rank: lets the other ranks know, then calls the program or ends the process.
     fn end(&self, failure: &RankFailure) {
         let deadline = Instant::now() + PASS_ON;
@@ -121,6 +132,10 @@ impl Core {
         self.progress.notify_all();
     }
 }
+
+/// Why memory that is mapped cannot be accessed.
+const NO_PAGE: &str = "the host has no page for a part of it; use less memory, or let the host provide \
+                       more (`vm.overcommit_memory`)";
 
 /// How long a rank that ends waits until the others know why.
 const PASS_ON: Duration = Duration::from_millis(200);

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod deaths;
+mod missing_memory;
 mod shared;
 mod starters;
 mod stencil;
