@@ -1,6 +1,8 @@
 //! Tests the groups on simulated hosts, whose kernels are slower or faster against their memory than
 //! that of the host on which the costs were first measured: by a factor of 4 at most.
 
+use std::slice;
+
 use super::*;
 
 /// Pages of the region.
@@ -34,7 +36,7 @@ fn cost(
     host: Host,
     group_pages: usize,
     writable: &[Range<usize>],
-    rewritten: &[Range<usize>],
+    rewritten: &Range<usize>,
 ) -> u64 {
     let mut groups = WritableGroups::of(PAGES, group_pages);
     for page in writable.iter().cloned().flatten() {
@@ -43,7 +45,7 @@ fn cost(
     let scanned: Vec<_> = groups.to_scan(PAGES).collect();
     let is_scanned = |page: &usize| scanned.iter().any(|range| range.contains(page));
     let pages: usize = scanned.iter().map(ExactSizeIterator::len).sum();
-    let faults = rewritten.iter().cloned().flatten().filter(is_scanned).count();
+    let faults = rewritten.clone().filter(is_scanned).count();
     host.range * scanned.len() as u64 + SCAN_NS * pages as u64 + host.fault * faults as u64
 }
 
@@ -51,8 +53,8 @@ fn cost(
 /// cost at most a third of the time of the writes.
 fn suits_a_run(host: Host, group_pages: usize) -> bool {
     (1000..1064).all(|first| {
-        let run = [first..first + 1000];
-        3 * cost(host, group_pages, &run, &run) <= 1000 * WRITE_NS
+        let run = first..first + 1000;
+        3 * cost(host, group_pages, slice::from_ref(&run), &run) <= 1000 * WRITE_NS
     })
 }
 
@@ -60,7 +62,7 @@ fn suits_a_run(host: Host, group_pages: usize) -> bool {
 /// costs at most twice as much as one of the whole region that skips nothing.
 fn suits_scattered_pages(host: Host, group_pages: usize) -> bool {
     let runs: Vec<_> = (0..PAGES).step_by(16).map(|first| first + 8..first + 16).collect();
-    let rewritten = [8..16];
+    let rewritten = 8..16;
     cost(host, group_pages, &runs, &rewritten) <= 2 * cost(host, PAGES, &runs, &rewritten)
 }
 
