@@ -477,6 +477,10 @@ impl Stream {
             if !self.begin_home_locked() {
                 if self.state.has(Bit::GroupLost) && !self.can_go_home() {
                     self.on_lost();
+                } else if self.relay.is_on() && lock(&self.peer_record).is_some() {
+                    // A relay is permanent. Without the reset, the peer's program would wait for
+                    // this side's record for ever.
+                    self.reset();
                 }
                 return HomeProgress::Waits;
             }

@@ -10,7 +10,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use runtime::Readiness;
 
 use super::{RING, World};
-use crate::calls::connection::Route;
+use crate::calls::connection::{Connection, Route};
 use crate::lock::lock;
 use crate::migration::homing::Record;
 use crate::reasons::Reason;
@@ -89,6 +89,17 @@ fn a_stream_with_a_lost_group_continues_on_tcp() {
         assert_eq!(shut, Ok(()));
         assert_eq!(world.receive(1, 10).as_deref(), Ok(b"".as_slice()));
     }
+}
+
+//= sockets-protocol.md: home.2
+#[test]
+fn a_relayed_stream_is_reset_if_the_peer_returns_to_tcp() {
+    let world = World::moved();
+    world.ends[0].call(Connection::relay);
+    assert!(world.begin_home(1));
+    world.network.carry();
+    assert!(!world.ends[1].connection.is_going_home());
+    assert_eq!(world.receive(1, 1), Err(Errno::ECONNRESET));
 }
 
 //= sockets-protocol.md: home.5
