@@ -42,6 +42,10 @@ impl Pages for Host {
         self.memory.protect(page, access);
     }
 
+    fn permit_reads(&mut self, first: PageNumber, count: u32) {
+        self.memory.permit_reads(first, count);
+    }
+
     fn clear(&mut self, page: PageNumber) {
         self.memory.clear(page);
     }

@@ -175,6 +175,28 @@ impl dsm_protocol::Pages for Memory {
         }
     }
 
+    /// Maps absent pages by one system call.
+    fn permit_reads(&mut self, first: PageNumber, count: u32) {
+        let range = first.index()..first.index() + count as usize;
+        let are_absent = self
+            .access
+            .get(range.clone())
+            .is_some_and(|run| run.iter().all(|access| *access == Access::None));
+        if !are_absent {
+            for page in (first.0..first.0.saturating_add(count)).map(PageNumber) {
+                self.protect(page, Access::Read);
+            }
+            return;
+        }
+        self.changes += u64::from(count);
+        let mapped = self.pages.map(range.clone(), page_faults::Access::Read);
+        self.note(mapped);
+        self.end = self.end.max(range.end);
+        for page in (first.0..first.0 + count).map(PageNumber) {
+            self.set(page, Access::Read);
+        }
+    }
+
     fn clear(&mut self, page: PageNumber) {
         if let Some(frame) = self.frame(page) {
             // SAFETY: the frame is a page of the mapping.
@@ -312,6 +334,34 @@ mod tests {
             write(view, 4, 9);
             words.clear();
             assert!(memory.diff(PAGE, &mut words).words().eq([4]));
+        });
+    }
+
+    #[test]
+    fn reads_of_several_pages_are_permitted_at_once_and_their_writes_are_seen() {
+        with_each_method(|mut memory, view| {
+            memory.protect(PageNumber(2), Access::Write);
+            write_to(PageNumber(2), view, 3, 7);
+            let before = memory.changes();
+            // Page 2 stays as it is, the others are absent.
+            memory.permit_reads(PageNumber(0), 2);
+            memory.permit_reads(PageNumber(2), 2);
+            assert!(memory.changes() > before);
+            let read = |page: usize| {
+                // SAFETY: the word is in the view, and the page is accessible.
+                unsafe { view.add(page * PAGE_BYTES / 4 + 3).read_volatile() }
+            };
+            assert_eq!([0, 1, 2, 3].map(read), [0, 0, 7, 0]);
+            assert_eq!(memory.access, [Access::Read; 4]);
+            let mut written = Vec::new();
+            if memory.notes_writes() {
+                memory.take_written(&mut written);
+                written.clear();
+                write_to(PageNumber(1), view, 0, 1);
+                memory.take_written(&mut written);
+                assert_eq!(written, [PageNumber(1)]);
+            }
+            assert!(memory.take_error().is_none());
         });
     }
 

@@ -1,8 +1,8 @@
 //! Compares the speed at which NumPy reads shared memory that another process has written with that
 //! of native reads.
 
-use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicU32;
 use dsm::launch::{Launch, Streams};
 
 /// Prints the speed of NumPy against that of native reads, which alternate. Two processes fill
-/// halves of an array of 64 MiB, and read the half of the other at the same time. The test needs the
-/// package that `./x python` installs, and NumPy. Run it alone:
+/// halves of an array of 64 MiB, and read the half of the other at the same time. The test builds the
+/// package in the environment that `./x python` makes, with optimisations. Run it alone:
 ///
 /// ```sh
 /// cargo test --release -p dsm --test numpy_speed -- --ignored --nocapture
@@ -20,18 +20,20 @@ use dsm::launch::{Launch, Streams};
 #[test]
 #[ignore = "slow: run by `./x acceptance dsm`, after `./x python`; measures"]
 fn reads_by_numpy_against_native_reads() {
-    let python = env::var_os("ETHERNOT_PYTHON").map_or_else(built, PathBuf::from);
-    if !has_packages(&python) {
+    let programs = testbed::built::target_folder().join("python/venv/bin");
+    let python = programs.join("python");
+    if !has_numpy(&python) || !programs.join("maturin").exists() {
         println!(
-            "skipped: {} cannot import `ethernot.dsm` and `numpy`; to build and install them there: ./x python",
+            "skipped: {} cannot import `numpy`, or has no `maturin`; to install them there: ./x python",
             python.display()
         );
         return;
     }
+    let package = package(&programs);
     let mut ratios = [Vec::new(), Vec::new()];
     for _ in 0..TURNS {
         let native = native();
-        let found = numpy(&python);
+        let found = numpy(&python, &package);
         println!("native {native:.3e} B/s, NumPy {:.3e}, with a hint {:.3e}", found[0], found[1]);
         for (ratios, bytes_per_second) in ratios.iter_mut().zip(found) {
             ratios.push(bytes_per_second / native);
@@ -45,16 +47,38 @@ fn reads_by_numpy_against_native_reads() {
     }
 }
 
-/// Returns the path of the environment that `./x python` makes.
-fn built() -> PathBuf {
-    testbed::built::target_folder().join("python/venv/bin/python")
+/// Returns whether the interpreter runs and has NumPy.
+fn has_numpy(python: &Path) -> bool {
+    let mut imports = Command::new(python);
+    imports.args(["-c", "import numpy"]).stderr(Stdio::null());
+    imports.status().is_ok_and(|status| status.success())
 }
 
-/// Returns whether the interpreter runs and has the packages.
-fn has_packages(python: &Path) -> bool {
-    let mut imports = Command::new(python);
-    imports.args(["-c", "import ethernot.dsm, numpy"]).stderr(Stdio::null());
-    imports.status().is_ok_and(|status| status.success())
+/// Builds the package with optimisations, and returns the folder with its modules. The package that
+/// `./x python` installs has none.
+fn package(programs: &Path) -> PathBuf {
+    let folder = testbed::built::target_folder().join("python");
+    let (wheels, modules) = (folder.join("release-wheels"), folder.join("release-modules"));
+    for old in [&wheels, &modules] {
+        if old.exists() {
+            fs::remove_dir_all(old).expect("the folder of an earlier build can be removed");
+        }
+    }
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/ethernot");
+    let mut maturin = Command::new(programs.join("maturin"));
+    maturin.args(["build", "--release", "--quiet", "--locked", "--out"]).arg(&wheels);
+    maturin.current_dir(sources).env("CARGO_TARGET_DIR", &folder);
+    run(&mut maturin);
+    let wheel = fs::read_dir(&wheels).expect("maturin makes the folder").next();
+    let wheel = wheel.expect("maturin makes a wheel").expect("the folder can be read").path();
+    let mut unpack = Command::new(programs.join("python"));
+    run(unpack.args(["-m", "zipfile", "-e"]).args([&wheel, &modules]));
+    modules
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().expect("the program starts");
+    assert!(status.success(), "{command:?} ends with {status}");
 }
 
 /// Returns the mean speed of the two processes of the example `native_reads`, in bytes a second.
@@ -82,10 +106,14 @@ fn native() -> f64 {
 }
 
 /// Returns the mean speeds of two ranks without and with a hint, in bytes a second.
-fn numpy(python: &Path) -> [f64; 2] {
+fn numpy(python: &Path, package: &Path) -> [f64; 2] {
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     let streams = Streams { output: &mut output, errors: &mut errors };
-    let launch = Launch::new(2, python).arguments(["-c", SCRIPT]);
+    // The threads of OpenBLAS spin, and would take the processors from the ranks.
+    let launch = Launch::new(2, python)
+        .arguments(["-c", SCRIPT])
+        .variable("PYTHONPATH", package)
+        .variable("OPENBLAS_NUM_THREADS", "1");
     let ended = launch.run(streams, &AtomicU32::new(0)).expect("the ranks start");
     let text = String::from_utf8_lossy(&output);
     assert_eq!(ended.failure, None, "{text}{}", String::from_utf8_lossy(&errors));

@@ -47,6 +47,7 @@ impl Node {
             self.set_stage(thread, Stage::Fault);
             self.fail(host, failure);
         }
+        self.flush_run(host);
         Ok(())
     }
 
@@ -184,8 +185,7 @@ impl Node {
                     .map_err(|fault| Failure::Protocol { rank, fault });
             }
             Call::Prefetch { first, count } => {
-                let pages = first.0..first.0.saturating_add(count);
-                pages.map(PageNumber).for_each(|page| self.prefetch(host, page));
+                self.prefetch_range(host, first.0..first.0.saturating_add(count));
                 self.finish(thread, Ok(0));
             }
             Call::Pin { first, count, is_written } => {
@@ -224,6 +224,9 @@ impl Node {
 
     fn fault(&mut self, host: &mut dyn Host, thread: ThreadNumber, page: PageNumber, need: Need) {
         self.set_stage(thread, Stage::Fault);
+        if need == Need::Read {
+            self.read_ahead(host, page, thread);
+        }
         if self.need(host, page, thread, need) {
             self.finish(thread, Ok(0));
         }

@@ -29,6 +29,9 @@ pub struct Config {
     pub coherence: Coherence,
     /// Pages that a read fault fetches: 1, or for comparison a larger group of neighbours.
     pub fetch_pages: u32,
+    /// Pages that a thread which reads page after page fetches at a time, at most; 1 if it fetches
+    /// each page alone.
+    pub read_ahead: u32,
     /// Whether pages that were fetched between the last two barriers, and that the present barrier
     /// invalidates, are fetched without a fault.
     pub history: bool,
@@ -50,6 +53,7 @@ impl Config {
             log_entries: 1 << 16,
             coherence: Coherence::Notices,
             fetch_pages: 1,
+            read_ahead: 256,
             history: true,
             migrate_after: 3,
             races: false,
@@ -66,5 +70,6 @@ impl Config {
             && self.log_entries.is_power_of_two()
             && self.log_entries <= PAGES_MAX
             && self.fetch_pages > 0
+            && self.read_ahead > 0
     }
 }

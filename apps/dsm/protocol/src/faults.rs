@@ -8,6 +8,7 @@ use crate::node::{Node, word_at};
 use crate::node_state::{Fetch, FetchStep, Need, Pending, Stage};
 use crate::page_table::State;
 use crate::planted::{Planted, is_planted};
+use crate::runs::Run;
 use crate::transport::{Area, Landing, Operation};
 
 impl Node {
@@ -74,16 +75,13 @@ impl Node {
         page: PageNumber,
         waiters: Vec<(ThreadNumber, Need)>,
     ) {
-        let step = FetchStep::Lookup;
-        let fetch =
-            Fetch { step, waiters, acquires: Vec::new(), is_stale: false, is_refresh: false };
-        self.fetches.insert(page, fetch);
+        self.fetches.insert(page, Fetch::new(FetchStep::Lookup, waiters));
         self.locate(host, page);
     }
 
     //= dsm-protocol.md: fetch.1
     /// Takes the next step of a fetch: looks the home up, claims the page, or reads it.
-    fn locate(&mut self, host: &mut dyn Host, page: PageNumber) {
+    pub(crate) fn locate(&mut self, host: &mut dyn Host, page: PageNumber) {
         let found = self.pages.get(page);
         let is_frame_zero = found.state == State::Clean;
         if let Some(home) = found.home {
@@ -278,51 +276,51 @@ impl Node {
             return;
         }
         fetch.step = FetchStep::Read;
-        let landing = if fetch.is_refresh { Landing::Buffer } else { Landing::Frame(page) };
+        let is_refresh = fetch.is_refresh;
         let must_announce = !found.is_announced && !self.config.races;
-        if must_announce && !is_planted(Planted::HidesSharer) {
-            self.announce(host, page, home);
-        }
+        self.pages.at(page).is_announced |= must_announce;
         self.counters.fetches += 1;
         self.profile.fetched(page);
-        let (area, length) = (self.area(), PAGE_BYTES as u32);
-        let read = Operation::Read { area, address: frame_address(page), length, landing };
-        self.post(host, home, must_announce, Pending::Fetch(page), read);
-    }
-
-    //= dsm-protocol.md: share.1
-    /// Sets this node's byte in the home's table of sharers. The read that follows is fenced: if
-    /// the home finds the byte unset when an interval ends, the read returns all that the interval
-    /// has written.
-    fn announce(&mut self, host: &mut dyn Host, page: PageNumber, home: Rank) {
-        self.pages.at(page).is_announced = true;
-        let address = self.layout.sharers(page) + self.me().index() as u64;
-        let (area, notification) = (Area::Control, None);
-        let write = Operation::Write { area, address, bytes: &[1], notification };
-        self.post(host, home, false, Pending::None, write);
+        if is_refresh {
+            self.post_read(host, Run::new(page, home, must_announce), Landing::Buffer);
+        } else {
+            self.add_to_run(host, page, home, must_announce);
+        }
     }
 
     //= dsm-protocol.md: fetch.4
-    /// Handles the bytes of a page. Reads it again if a notice has overtaken the read.
+    /// Handles the bytes of pages. Reads those again of which a notice has overtaken the read.
     pub(crate) fn handle_fetched(
         &mut self,
         host: &mut dyn Host,
-        page: PageNumber,
+        first: PageNumber,
+        count: u32,
         bytes: &[u8],
     ) -> Result<(), Fault> {
-        let Some(fetch) = self.fetches.get(&page) else { return Ok(()) };
-        if fetch.is_stale && !is_planted(Planted::UsesStaleFetch) {
-            self.counters.stale_fetches += 1;
-            self.locate(host, page);
-            return Ok(());
+        let mut fetched = std::mem::take(&mut self.fetched);
+        for page in (first.0..first.0.saturating_add(count)).map(PageNumber) {
+            let Some(fetch) = self.fetches.get(&page) else { continue };
+            if fetch.is_stale && !is_planted(Planted::UsesStaleFetch) {
+                self.counters.stale_fetches += 1;
+                self.locate(host, page);
+            } else if fetch.is_refresh {
+                let bytes: &PageBytes = bytes.try_into().map_err(|_| Fault::Completion)?;
+                host.merge(page, bytes);
+                self.end_fetch(host, page);
+            } else {
+                self.set_clean(host, page);
+                fetched.push(page);
+            }
         }
-        if fetch.is_refresh {
-            let bytes: &PageBytes = bytes.try_into().map_err(|_| Fault::Completion)?;
-            host.merge(page, bytes);
-        } else {
-            self.make_clean(host, page);
+        for run in fetched.chunk_by(|page, next| page.0 + 1 == next.0) {
+            if let Some(first) = run.first() {
+                host.permit_reads(*first, run.len() as u32);
+            }
         }
-        self.end_fetch(host, page);
+        for page in fetched.drain(..) {
+            self.end_fetch(host, page);
+        }
+        self.fetched = fetched;
         Ok(())
     }
 
@@ -365,13 +363,18 @@ impl Node {
         host.protect(page, Access::Write);
     }
 
-    //= dsm-protocol.md: noted.1
     pub(crate) fn make_clean(&mut self, host: &mut dyn Host, page: PageNumber) {
+        self.set_clean(host, page);
+        host.protect(page, Access::Read);
+    }
+
+    //= dsm-protocol.md: noted.1
+    /// Makes a page clean, apart from its protection.
+    fn set_clean(&mut self, host: &mut dyn Host, page: PageNumber) {
         if host.notes_writes() && !self.is_in_place(page) {
             host.make_twin(page);
         }
         self.pages.at(page).state = State::Clean;
-        host.protect(page, Access::Read);
     }
 
     fn make_absent(&mut self, host: &mut dyn Host, page: PageNumber) {

@@ -2,7 +2,7 @@
 
 use crate::diff::{self, WORD_BYTES};
 use crate::error::Fault;
-use crate::identity::PageNumber;
+use crate::identity::{PageNumber, Rank};
 use crate::layout::{Layout, log_entry};
 use crate::memory::{Access, Host};
 use crate::message::{GRANT_NOTICES_MAX, Message};
@@ -141,12 +141,16 @@ impl Node {
 
     /// Returns whether another node may have a copy of a page whose home is this node.
     fn is_shared(&mut self, host: &mut dyn Host, page: PageNumber) -> bool {
-        let row = self.layout.sharers(page);
-        let nodes = u64::from(self.config.nodes);
-        let mut words = (0..nodes.div_ceil(8)).map(|word| host.load(row + 8 * word));
-        let found = self.pages.at(page);
-        found.is_tracked |= words.any(|word| word != 0);
-        found.is_tracked
+        if self.pages.get(page).is_tracked {
+            return true;
+        }
+        let is_sharer = |rank| {
+            let address = self.layout.sharer(page, Rank(rank));
+            host.load(address & !7) >> (8 * (address & 7)) & 0xff != 0
+        };
+        let is_shared = (0..self.config.nodes).any(is_sharer);
+        self.pages.at(page).is_tracked = is_shared;
+        is_shared
     }
 
     //= dsm-protocol.md: diff.1

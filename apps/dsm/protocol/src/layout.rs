@@ -3,7 +3,7 @@
 use crate::identity::{NODES_MAX, PageNumber, Rank};
 
 /// The first word of the control memory: `ENTHDSM` and the version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ENTHDSM\x01");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ENTHDSM\x02");
 
 /// Address of the second word: nodes, pages, and the logarithm of the entries of the log.
 const SETTINGS: u64 = 8;
@@ -35,8 +35,12 @@ const MOVES_BYTES: u64 = 8 * (MOVES_MAX as u64 + 1);
 /// Address of the log.
 const LOG: u64 = 0x2000;
 
-/// Bytes of a page's row in the table of sharers.
-pub(crate) const SHARERS_BYTES: u64 = NODES_MAX as u64;
+/// Pages of a block of the table of sharers. A node has one byte for each of them, and the bytes of a
+/// node are together: one write announces consecutive pages.
+pub(crate) const BLOCK_PAGES: u32 = 64;
+
+/// Bytes of a block of the table of sharers.
+const BLOCK_BYTES: u64 = BLOCK_PAGES as u64 * NODES_MAX as u64;
 
 const _: () = assert!(BARRIERS + 2 * ROUNDS_MAX as u64 * SLOT_BYTES <= MOVES);
 const _: () = assert!(MOVES + 2 * MOVES_BYTES <= LOG);
@@ -59,7 +63,7 @@ impl Layout {
 
     /// Returns the size of the control memory in bytes.
     pub const fn bytes(&self) -> u64 {
-        self.sharers_start() + self.pages as u64 * SHARERS_BYTES
+        self.sharers_start() + self.pages.div_ceil(BLOCK_PAGES) as u64 * BLOCK_BYTES
     }
 
     /// Returns the words that begin the control memory, with their addresses.
@@ -100,9 +104,10 @@ impl Layout {
         (rank, self.directory_start() + 8 * (page.0 / self.nodes as u32) as u64)
     }
 
-    /// Returns the address of the page's row in the table of sharers: one byte for each node.
-    pub(crate) const fn sharers(&self, page: PageNumber) -> u64 {
-        self.sharers_start() + page.0 as u64 * SHARERS_BYTES
+    /// Returns the address of the byte by which `sharer` announces at the home that it reads the page.
+    pub(crate) const fn sharer(&self, page: PageNumber, sharer: Rank) -> u64 {
+        let block = self.sharers_start() + (page.0 / BLOCK_PAGES) as u64 * BLOCK_BYTES;
+        block + sharer.0 as u64 * BLOCK_PAGES as u64 + (page.0 % BLOCK_PAGES) as u64
     }
 
     const fn directory_start(&self) -> u64 {
@@ -169,8 +174,13 @@ mod tests {
         assert_eq!(layout.log_entry(0), 0x2000);
         assert_eq!(layout.log_entry(17), 0x2008);
         assert_eq!(layout.directory(PageNumber(7)), (Rank(1), 0x2000 + 128 + 16));
-        assert_eq!(layout.sharers(PageNumber(0)), 0x20c0);
-        assert_eq!(layout.bytes(), 0x20c0 + 640);
+        assert_eq!(layout.sharer(PageNumber(0), Rank(0)), 0x20c0);
+        assert_eq!(layout.sharer(PageNumber(9), Rank(2)), 0x20c0 + 2 * 64 + 9);
+        assert_eq!(layout.bytes(), 0x20c0 + 4096);
+        let wide = Layout::new(64, 65, 16);
+        let last = wide.sharer(PageNumber(64), Rank(63));
+        assert_eq!(last, wide.sharer(PageNumber(0), Rank(0)) + 4096 + 63 * 64);
+        assert!(last < wide.bytes());
     }
 
     proptest! {

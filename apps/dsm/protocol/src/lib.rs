@@ -48,6 +48,8 @@ mod page_table;
 mod planted;
 mod profile;
 mod races;
+mod read_ahead;
+mod runs;
 #[cfg(test)]
 mod tests;
 mod transport;

@@ -37,6 +37,13 @@ pub trait Pages {
     /// longer permitted fault.
     fn protect(&mut self, page: PageNumber, access: Access);
 
+    /// Makes the `count` pages from `first` on readable, as [`Pages::protect`] does with each.
+    fn permit_reads(&mut self, first: PageNumber, count: u32) {
+        for page in (first.0..first.0.saturating_add(count)).map(PageNumber) {
+            self.protect(page, Access::Read);
+        }
+    }
+
     /// Fills the frame of a page with zeros.
     fn clear(&mut self, page: PageNumber);
 

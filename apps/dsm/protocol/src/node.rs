@@ -11,11 +11,15 @@ use crate::layout::{Layout, MAGIC};
 use crate::lock_table::LockTable;
 use crate::memory::{Access, Host};
 use crate::message::Message;
-use crate::node_state::{Acquire, Counters, Fetch, Inspection, Interval, Pending, Search, Stage};
+use crate::node_state::{
+    Acquire, Counters, Fetch, Inspection, Interval, Part, Pending, Search, Stage,
+};
 use crate::objects::Objects;
 use crate::page_table::{PageTable, State};
 use crate::profile::{PageCosts, Profile};
 use crate::races::{Detector, Race};
+use crate::read_ahead::Stream;
+use crate::runs::Run;
 use crate::transport::{Answer, Area, Arrival, Landing, Operation, Reason, Ticket};
 
 /// The machine of one node. See the [crate's documentation](crate) for how to drive it.
@@ -32,6 +36,13 @@ pub struct Node {
     pending: BTreeMap<Ticket, (Rank, Pending)>,
     next_ticket: u64,
     pub(crate) fetches: BTreeMap<PageNumber, Fetch>,
+    /// Parts of prefetched ranges whose homes are being looked up, by number.
+    pub(crate) parts: BTreeMap<u64, Part>,
+    pub(crate) next_part: u64,
+    /// Pages that the next read fetches.
+    pub(crate) run: Option<Run>,
+    /// How each thread reads.
+    pub(crate) streams: Vec<Stream>,
     pub(crate) interval: Interval,
     pub(crate) acquires: BTreeMap<u64, Acquire>,
     pub(crate) next_acquire: u64,
@@ -54,6 +65,8 @@ pub struct Node {
     pub(crate) payload: Vec<u8>,
     /// Pages that the application has written; kept for the same reason.
     pub(crate) written: Vec<PageNumber>,
+    /// Pages that have been fetched; kept for the same reason.
+    pub(crate) fetched: Vec<PageNumber>,
     message: Vec<u8>,
     arrived: Vec<u8>,
 }
@@ -84,6 +97,10 @@ impl Node {
             pending: BTreeMap::new(),
             next_ticket: 0,
             fetches: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            next_part: 0,
+            run: None,
+            streams: vec![Stream::default(); config.threads as usize],
             interval: Interval::default(),
             acquires: BTreeMap::new(),
             next_acquire: 0,
@@ -101,6 +118,7 @@ impl Node {
             words: Vec::new(),
             payload: Vec::new(),
             written: Vec::new(),
+            fetched: Vec::new(),
             message: Vec::new(),
             arrived: Vec::new(),
         };
@@ -123,6 +141,7 @@ impl Node {
             }
         }
         self.arrived = bytes;
+        self.flush_run(host);
     }
 
     /// Returns the result of the call of a thread, once the call has ended: the former value for
@@ -331,7 +350,10 @@ impl Node {
             Pending::Lookup(page) => self.handle_lookup(host, page, word()?),
             Pending::Claim(page) => self.handle_claim(host, page, value()?),
             Pending::Homes { first, count } => self.handle_homes(first, count, bytes),
-            Pending::Fetch(page) => self.handle_fetched(host, page, bytes),
+            Pending::Part { part, first, count } => {
+                self.handle_part(host, part, (first, count), bytes)
+            }
+            Pending::Fetch { first, count } => self.handle_fetched(host, first, count, bytes),
             Pending::Patch(page) => {
                 self.handle_patched(host, page);
                 Ok(())

@@ -1,6 +1,7 @@
 //! Parts of a node's state: what its threads wait for, and what its operations belong to.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::call::AtomicOperation;
 use crate::clock::Clock;
@@ -62,6 +63,8 @@ pub(crate) enum Need {
 pub(crate) enum FetchStep {
     /// The directory is asked for the home.
     Lookup,
+    /// The directories are asked for the homes of a part of a prefetched range.
+    Part(u64),
     /// This node claims the page.
     Claim,
     /// Waits until the node's own patches of the page are placed.
@@ -81,6 +84,23 @@ pub(crate) struct Fetch {
     pub(crate) is_stale: bool,
     /// Whether the page is pinned and stays accessible meanwhile.
     pub(crate) is_refresh: bool,
+}
+
+impl Fetch {
+    /// Returns a fetch of a page that is absent.
+    pub(crate) const fn new(step: FetchStep, waiters: Vec<(ThreadNumber, Need)>) -> Self {
+        Self { step, waiters, acquires: Vec::new(), is_stale: false, is_refresh: false }
+    }
+}
+
+/// A part of a range that is prefetched, while its directory entries are being read.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) pages: Range<u32>,
+    /// The directory entries of the pages, as far as they have arrived.
+    pub(crate) entries: Vec<u64>,
+    /// Reads of directory entries that are outstanding.
+    pub(crate) outstanding: usize,
 }
 
 /// What follows the end of an interval.
@@ -200,8 +220,10 @@ pub(crate) enum Pending {
     Claim(PageNumber),
     /// `count` directory entries from the one of `first` on, of which no fetch is in need yet.
     Homes { first: PageNumber, count: u32 },
-    /// The bytes of a fetch.
-    Fetch(PageNumber),
+    /// `count` directory entries from the one of `first` on, for a part of a range.
+    Part { part: u64, first: PageNumber, count: u32 },
+    /// The bytes of `count` pages from `first` on, which are being fetched.
+    Fetch { first: PageNumber, count: u32 },
     /// Changes of a page.
     Patch(PageNumber),
     /// Log entries from `position` on.

@@ -19,7 +19,8 @@ pub enum Area {
 /// The place of the bytes that a read returns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Landing {
-    /// The frame of a page of this node, by the mapping that the application does not see.
+    /// The frames of pages of this node, from this page on, by the mapping that the application does
+    /// not see.
     Frame(PageNumber),
     /// The master copy of a page of this node.
     Master(PageNumber),

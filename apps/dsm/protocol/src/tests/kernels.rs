@@ -172,13 +172,40 @@ fn tree() -> (usize, Vec<Script>) {
     (region.pages, scripts)
 }
 
+/// A table of 512 pages, of which a node writes half at each step. Then the next node reads the table,
+/// page after page.
+fn sweep() -> (usize, Vec<Script>) {
+    const TABLE: usize = 512;
+    let mut region = Region::default();
+    let table = region.allocate(TABLE);
+    let mut scripts = vec![Script::new(); NODES];
+    for step in 0..2 {
+        for (node, script) in scripts.iter_mut().enumerate() {
+            if node == step {
+                script.extend((table..table + TABLE).skip(step * TABLE / 2).map(write));
+            }
+            script.push_back(barrier());
+            if node == step + 1 {
+                script.extend((table..table + TABLE).map(read));
+            }
+            script.push_back(barrier());
+        }
+    }
+    (region.pages, scripts)
+}
+
 /// Returns the time of a kernel in nanoseconds.
-fn time_of((pages, scripts): (usize, Vec<Script>), coherence: Coherence, fetch_pages: u32) -> u64 {
+fn time_of(
+    (pages, scripts): (usize, Vec<Script>),
+    coherence: Coherence,
+    (fetch_pages, read_ahead): (u32, u32),
+) -> u64 {
     let (nodes, pages) = (NODES as u8, pages as u32);
     let (phases, steps) = (1, 1);
     let shape =
         Shape { nodes, threads: 1, pages, phases, steps, only_barriers: true, has_race: false };
-    let config = Config { coherence, fetch_pages, ..Config::new(Rank(0), nodes, pages) };
+    let config = Config::new(Rank(0), nodes, pages);
+    let config = Config { coherence, fetch_pages, read_ahead, ..config };
     let settings = Settings {
         seed: 1,
         shape,
@@ -194,7 +221,7 @@ fn time_of((pages, scripts): (usize, Vec<Script>), coherence: Coherence, fetch_p
 
 /// Prints how much longer a kernel takes in the other two modes. Returns these ratios.
 fn compare(name: &str, kernel: fn() -> (usize, Vec<Script>)) -> [f64; 2] {
-    let time = |coherence, pages| time_of(kernel(), coherence, pages) as f64;
+    let time = |coherence, pages| time_of(kernel(), coherence, (pages, READ_AHEAD)) as f64;
     let own = time(Coherence::Notices, 1);
     let invalidating = time(Coherence::SelfInvalidation, 1) / own;
     let blind = time(Coherence::Notices, 8) / own;
@@ -203,6 +230,21 @@ fn compare(name: &str, kernel: fn() -> (usize, Vec<Script>)) -> [f64; 2] {
         own / 1e6
     );
     [invalidating, blind]
+}
+
+/// Pages of the read-ahead of a node without other settings.
+const READ_AHEAD: u32 = Config::new(Rank(0), 1, 1).read_ahead;
+
+#[test]
+fn read_ahead_shortens_sweeps_and_delays_no_other_kernel() {
+    let gain = |kernel: fn() -> (usize, Vec<Script>)| {
+        let time = |pages| time_of(kernel(), Coherence::Notices, (1, pages)) as f64;
+        time(1) / time(READ_AHEAD)
+    };
+    let gains = [sweep, transpose, forces, tree].map(gain);
+    println!("times without read-ahead against times with it: {gains:.3?}");
+    assert!(gains[0] >= 1.5);
+    assert!(gains.iter().all(|gain| *gain >= 0.99));
 }
 
 #[test]

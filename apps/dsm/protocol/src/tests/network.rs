@@ -83,6 +83,8 @@ pub(super) struct Network {
     pub(super) dead: Vec<bool>,
     pub(super) lies: Option<Lies>,
     pub(super) timing: Option<Timing>,
+    /// The number of reads that nodes have posted.
+    pub(super) posted_reads: u64,
     /// When the link of each node has sent what it has to send. Only for times.
     free_at: Vec<u64>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -105,6 +107,7 @@ impl Network {
             dead: vec![false; nodes],
             lies: None,
             timing: None,
+            posted_reads: 0,
             free_at: vec![0; nodes],
             events: BinaryHeap::new(),
             order: 0,
@@ -167,6 +170,7 @@ impl Network {
         if self.dead[to.index()] || self.dead[from.index()] {
             return;
         }
+        self.posted_reads += u64::from(matches!(operation, Owned::Read { .. }));
         let pair = from.index() * self.memories.len() + to.index();
         let (last, last_message) = self.last[pair];
         let timing = self.timing.filter(|_| from != to);

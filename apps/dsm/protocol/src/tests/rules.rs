@@ -113,24 +113,135 @@ fn a_read_fault_learns_the_homes_of_following_pages() {
     }
 }
 
+//= dsm-protocol.md: fetch.7
+#[test]
+fn consecutive_pages_of_one_home_are_announced_and_fetched_together() {
+    for notes_writes in [false, true] {
+        let mut cluster = Cluster::new(Config { pages: 200, ..config(3) });
+        cluster.network.memories[1].notes_writes = notes_writes;
+        cluster.settle();
+        for page in 0..200 {
+            // Page 70 has another home, and page 90 none.
+            let home = if page == 70 { 2 } else { 0 };
+            if page != 90 {
+                cluster.write(home, page * PAGE_WORDS, page as u32);
+            }
+        }
+        cluster.barrier();
+        let before = cluster.network.posted_reads;
+        assert_eq!(cluster.call(1, Call::Prefetch { first: PageNumber(10), count: 150 }), Ok(0));
+        // Three reads of directory entries, and the runs 10, 64, 70, 71, 91 and 128.
+        assert_eq!(cluster.network.posted_reads - before, 9);
+        let counters = cluster.nodes[1].counters();
+        assert_eq!((counters.faults, counters.fetches), (0, 149));
+        for page in (10..160).filter(|page| *page != 90) {
+            assert_eq!(cluster.access(1, page), Access::Read, "page {page}");
+            assert_eq!(cluster.read(1, page as usize * PAGE_WORDS), page);
+        }
+        // The homes know all readers.
+        cluster.barrier();
+        for page in [10, 63, 64, 159] {
+            cluster.write(0, page * PAGE_WORDS, 1000);
+        }
+        cluster.write(2, 70 * PAGE_WORDS, 1000);
+        cluster.barrier();
+        let found = [10, 63, 64, 159, 70, 11].map(|page| cluster.read(1, page * PAGE_WORDS));
+        assert_eq!(found, [1000, 1000, 1000, 1000, 1000, 11]);
+    }
+}
+
+//= dsm-protocol.md: fetch.4
+//= dsm-protocol.md: fetch.7
+#[test]
+fn of_pages_that_are_fetched_together_only_those_that_a_notice_overtakes_are_fetched_again() {
+    let mut cluster = Cluster::new(Config { threads: 2, ..config(2) });
+    cluster.settle();
+    for round in 0..30 {
+        let value = |page: usize| 10 * round + page as u32;
+        for page in 0..4 {
+            cluster.write(0, page * PAGE_WORDS, value(page));
+        }
+        cluster.call(0, Call::Release).unwrap();
+        cluster.call(1, Call::Acquire).unwrap();
+        cluster.write(0, 2 * PAGE_WORDS, value(7));
+        cluster.call(0, Call::Release).unwrap();
+        // The notice of page 2 may be applied while the pages are in flight.
+        let before = cluster.nodes[1].counters();
+        cluster.start_of(1, 1, Call::Prefetch { first: PAGE, count: 4 }).unwrap();
+        cluster.start(1, Call::Acquire).unwrap();
+        cluster.settle();
+        assert_eq!(cluster.take(1), Some(Ok(0)));
+        assert_eq!(cluster.nodes[1].take(ThreadNumber(1)), Some(Ok(0)));
+        let now = cluster.nodes[1].counters();
+        let again = now.stale_fetches - before.stale_fetches;
+        assert_eq!(now.fetches - before.fetches, 4 + again);
+        let found = [0, 1, 2, 3].map(|page| cluster.read(1, page * PAGE_WORDS));
+        assert_eq!(found, [value(0), value(1), value(7), value(3)]);
+    }
+    assert!(cluster.nodes[1].counters().stale_fetches > 0);
+}
+
+//= dsm-protocol.md: fetch.8
+#[test]
+fn a_thread_that_reads_page_after_page_faults_on_few_of_them() {
+    for notes_writes in [false, true] {
+        let mut cluster = Cluster::new(Config { pages: 600, ..config(2) });
+        cluster.network.memories[1].notes_writes = notes_writes;
+        cluster.settle();
+        for page in 0..600 {
+            cluster.write(0, page * PAGE_WORDS, page as u32);
+        }
+        cluster.barrier();
+        for page in 0..500 {
+            assert_eq!(cluster.read(1, page * PAGE_WORDS), page as u32);
+            let fetches = cluster.nodes[1].counters().fetches;
+            assert!(fetches <= 2 * (page as u64 + 1), "{fetches} fetches for {page} pages");
+        }
+        let counters = cluster.nodes[1].counters();
+        assert_eq!((counters.faults, counters.fetches), (10, 576));
+    }
+}
+
+//= dsm-protocol.md: fetch.8
+#[test]
+fn a_thread_that_reads_pages_with_gaps_fetches_no_others() {
+    let mut cluster = Cluster::new(Config { pages: 64, ..config(2) });
+    cluster.settle();
+    for page in 0..64 {
+        cluster.write(0, page * PAGE_WORDS, page as u32);
+    }
+    cluster.barrier();
+    for page in (0..64).step_by(2) {
+        assert_eq!(cluster.read(1, page * PAGE_WORDS), page as u32);
+    }
+    assert_eq!(cluster.nodes[1].counters().fetches, 32);
+}
+
 #[test]
 fn a_directory_entry_that_names_no_node_ends_the_node_that_reads_it() {
-    let mut cluster = cluster(2);
-    let (directory, address) = cluster.nodes[0].layout().directory(PAGE);
-    cluster.store(directory.0, address, 9);
-    let failure = protocol(directory.0, Fault::Directory { page: PAGE, entry: 9 });
-    assert_eq!(cluster.call(1, Call::ReadFault(PAGE)), Err(failure.into()));
+    for call in [Call::ReadFault(PAGE), Call::Prefetch { first: PAGE, count: 4 }] {
+        let mut cluster = cluster(2);
+        let (directory, address) = cluster.nodes[0].layout().directory(PAGE);
+        cluster.store(directory.0, address, 9);
+        let failure = protocol(directory.0, Fault::Directory { page: PAGE, entry: 9 });
+        cluster.start(1, call).unwrap();
+        cluster.settle();
+        assert_eq!(cluster.nodes[1].failure(), Some(failure));
+    }
 }
 
 #[test]
 fn a_directory_entry_that_names_a_node_which_has_not_claimed_the_page_ends_this_node() {
-    for call in [Call::ReadFault(PAGE), Call::WriteFault(PAGE)] {
+    let prefetch = Call::Prefetch { first: PAGE, count: 4 };
+    for call in [Call::ReadFault(PAGE), Call::WriteFault(PAGE), prefetch] {
         let mut cluster = cluster(2);
         let (directory, address) = cluster.nodes[0].layout().directory(PAGE);
         assert_eq!(directory, Rank(0));
         cluster.store(0, address, 2);
         let failure = protocol(0, Fault::Directory { page: PAGE, entry: 2 });
-        assert_eq!(cluster.call(1, call), Err(failure.into()));
+        cluster.start(1, call).unwrap();
+        cluster.settle();
+        assert_eq!(cluster.nodes[1].failure(), Some(failure));
     }
 }
 
@@ -678,6 +789,7 @@ fn settings_out_of_range_are_refused() {
         Config { pages: (1 << 24) + 1, ..valid },
         Config { log_entries: 3, ..valid },
         Config { fetch_pages: 0, ..valid },
+        Config { read_ahead: 0, ..valid },
     ] {
         assert!(!wrong.is_valid(), "{wrong:?}");
     }
