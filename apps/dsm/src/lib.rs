@@ -80,6 +80,7 @@ pub mod statistics;
 mod streams;
 mod thread_numbers;
 mod threads;
+mod twins;
 mod variables;
 mod watchdog;
 mod words;

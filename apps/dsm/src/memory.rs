@@ -8,6 +8,7 @@ use dsm_protocol::{Access, PageNumber};
 use page_faults::{Method, Pages, ViewError};
 
 use crate::compare::compare;
+use crate::twins::Twins;
 use crate::words;
 use crate::writable_groups::WritableGroups;
 
@@ -18,8 +19,8 @@ pub(crate) struct Memory {
     /// What the application may do with each page.
     access: Vec<Access>,
     groups: WritableGroups,
-    twins: Vec<Option<Box<PageBytes>>>,
-    /// Twins that are not in use, so that making one allocates nothing.
+    twins: Twins,
+    /// Copies of pages that are not in use, so that a comparison allocates nothing.
     spare: Vec<Box<PageBytes>>,
     notes_writes: bool,
     /// The page behind the last one that was ever accessible.
@@ -38,7 +39,7 @@ impl Memory {
             pages,
             access: vec![Access::None; count],
             groups: WritableGroups::new(count),
-            twins: vec![None; count],
+            twins: Twins::new(count),
             spare: Vec::new(),
             notes_writes,
             end: 0,
@@ -91,6 +92,15 @@ impl Memory {
     pub(crate) fn hide(&mut self, page: PageNumber) {
         let hidden = self.pages.unmap(page.index()..page.index() + 1);
         self.note(hidden);
+    }
+
+    /// Allocates the frames of pages that are about to be fetched together. Otherwise each page would
+    /// cost a fault of the kernel when its bytes arrive.
+    pub(crate) fn allocate(&self, first: PageNumber, bytes: usize) {
+        let count = bytes / PAGE_BYTES;
+        if count > 1 {
+            self.pages.allocate(first.index()..first.index() + count);
+        }
     }
 
     fn map(&mut self, page: PageNumber, access: Access) {
@@ -205,41 +215,34 @@ impl dsm_protocol::Pages for Memory {
     }
 
     fn make_twin(&mut self, page: PageNumber) {
-        let Some(place) = self.twins.get_mut(page.index()) else { return };
-        let mut twin = place.take().or_else(|| self.spare.pop()).unwrap_or_else(new_page);
-        self.read_frame(page, &mut twin);
-        if let Some(place) = self.twins.get_mut(page.index()) {
-            *place = Some(twin);
+        let frame = self.frame(page);
+        if let Some((twin, frame)) = self.twins.make(page.index()).zip(frame) {
+            // SAFETY: the frame is a page of the mapping.
+            unsafe { words::load_page(frame, twin) };
         }
     }
 
     fn diff(&mut self, page: PageNumber, words: &mut Vec<u8>) -> Bitmap {
-        let Some(mut twin) = self.twins.get_mut(page.index()).and_then(Option::take) else {
-            return Bitmap::EMPTY;
-        };
         let mut now = self.spare.pop().unwrap_or_else(new_page);
         self.read_frame(page, &mut now);
-        let bitmap = compare(&now, &twin, words);
-        std::mem::swap(&mut now, &mut twin);
+        let bitmap = self.twins.get_mut(page.index()).map_or(Bitmap::EMPTY, |twin| {
+            let bitmap = compare(&now, twin, words);
+            *twin = *now;
+            bitmap
+        });
         self.spare.push(now);
-        if let Some(place) = self.twins.get_mut(page.index()) {
-            *place = Some(twin);
-        }
         bitmap
     }
 
     fn drop_twin(&mut self, page: PageNumber) {
-        let twin = self.twins.get_mut(page.index()).and_then(Option::take);
-        if self.spare.len() < SPARE_MAX {
-            self.spare.extend(twin);
-        }
+        self.twins.remove(page.index());
     }
 
     fn merge(&mut self, page: PageNumber, bytes: &PageBytes) {
         let Some(frame) = self.frame(page) else { return };
         let mut now = self.spare.pop().unwrap_or_else(new_page);
         self.read_frame(page, &mut now);
-        let twin = self.twins.get_mut(page.index()).and_then(Option::as_mut);
+        let twin = self.twins.get_mut(page.index());
         let old = twin.as_deref().unwrap_or(&now);
         let pairs = now.as_chunks::<4>().0.iter().zip(old.as_chunks::<4>().0);
         for (word, ((now, old), new)) in pairs.zip(bytes.as_chunks::<4>().0).enumerate() {
@@ -249,7 +252,7 @@ impl dsm_protocol::Pages for Memory {
             }
         }
         if let Some(twin) = twin {
-            **twin = *bytes;
+            *twin = *bytes;
         }
         self.spare.push(now);
     }
@@ -271,9 +274,6 @@ fn notes_writes(pages: &Pages) -> Result<bool, ViewError> {
 fn new_page() -> Box<PageBytes> {
     Box::new([0; PAGE_BYTES])
 }
-
-/// Number of twins that are kept for reuse: 4 MiB.
-const SPARE_MAX: usize = 1024;
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {

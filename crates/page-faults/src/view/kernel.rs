@@ -152,9 +152,15 @@ pub(super) fn forget(bytes: Range<usize>) -> io::Result<()> {
     advise(bytes, libc::MADV_DONTNEED)
 }
 
+/// Allocates the pages of a range of the frames.
+pub(super) fn allocate(bytes: Range<usize>) -> io::Result<()> {
+    advise(bytes, libc::MADV_POPULATE_WRITE)
+}
+
 fn advise(bytes: Range<usize>, advice: i32) -> io::Result<()> {
     let start = ptr::with_exposed_provenance_mut(bytes.start);
-    // SAFETY: the range is in a shared mapping of the view, whose bytes stay in the file.
+    // SAFETY: the range is in a shared mapping of the view or the frames, whose bytes stay in the
+    // file.
     if unsafe { libc::madvise(start, bytes.len(), advice) } != 0 {
         return Err(io::Error::last_os_error());
     }

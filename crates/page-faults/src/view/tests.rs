@@ -406,3 +406,23 @@ fn apply(
     }
     Ok(())
 }
+
+#[test]
+fn allocated_frames_are_in_memory_and_keep_their_bytes() {
+    with_each_method(|method| {
+        let noted = Noted::new(method, 6);
+        let frames = noted.pages().frames();
+        // SAFETY: the byte is in the mapping of the frames.
+        unsafe { frames.add(2 * 4096).write_volatile(7) };
+        noted.pages().allocate(1..5);
+        noted.pages().allocate(4..9);
+        let mut resident = [0; 6];
+        // SAFETY: the mapping has these bytes, and the vector a byte for each page.
+        let result = unsafe { libc::mincore(frames.cast(), 6 * 4096, resident.as_mut_ptr()) };
+        assert_eq!(result, 0);
+        assert_eq!(resident.map(|state| state & 1)[1..], [1, 1, 1, 1, 0], "{method}");
+        // SAFETY: the byte is in the mapping of the frames.
+        assert_eq!(unsafe { frames.add(2 * 4096).read_volatile() }, 7);
+        assert_eq!(noted.take_faults(), []);
+    });
+}
