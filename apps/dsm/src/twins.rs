@@ -12,7 +12,7 @@ pub(crate) struct Twins {
     /// The place of the twin of each page.
     places: Vec<Option<u32>>,
     /// Slabs of [`SLAB_TWINS`] places.
-    slabs: Vec<Box<[PageBytes]>>,
+    slabs: Vec<Vec<u8>>,
     free: Vec<u32>,
 }
 
@@ -25,7 +25,8 @@ impl Twins {
     /// Returns the twin of a page, if it has one.
     pub(crate) fn get_mut(&mut self, page: usize) -> Option<&mut PageBytes> {
         let place = (*self.places.get(page)?)? as usize;
-        self.slabs.get_mut(place / SLAB_TWINS)?.get_mut(place % SLAB_TWINS)
+        let (twins, _) = self.slabs.get_mut(place / SLAB_TWINS)?.as_chunks_mut();
+        twins.get_mut(place % SLAB_TWINS)
     }
 
     /// Returns the twin of a page. A new twin has any bytes. Returns `None` outside of the region.
@@ -45,9 +46,10 @@ impl Twins {
     }
 
     fn add_slab(&mut self) {
-        let slab = vec![[0; PAGE_BYTES]; SLAB_TWINS].into_boxed_slice();
+        // Memory of zeros comes from the kernel, so that no byte is touched before the advice.
+        let slab = vec![0_u8; SLAB_TWINS * PAGE_BYTES];
         let start = slab.as_ptr().addr().next_multiple_of(PAGE_BYTES);
-        let bytes = SLAB_TWINS * PAGE_BYTES - PAGE_BYTES;
+        let bytes = slab.len() - PAGE_BYTES;
         let first = slab.as_ptr().cast::<libc::c_void>().cast_mut().with_addr(start);
         // SAFETY: the pages are in the slab, and keep their bytes. If the kernel refuses, they are
         // mapped one by one.

@@ -5,10 +5,9 @@ use crate::error::Fault;
 use crate::identity::{PageNumber, Rank, ThreadNumber};
 use crate::memory::{Access, Host};
 use crate::node::{Node, word_at};
-use crate::node_state::{Fetch, FetchStep, Need, Pending, Stage};
+use crate::node_state::{Fetch, FetchStep, Need, Pending, Run, Stage};
 use crate::page_table::State;
 use crate::planted::{Planted, is_planted};
-use crate::runs::Run;
 use crate::transport::{Area, Landing, Operation};
 
 impl Node {

@@ -50,6 +50,7 @@ mod profile;
 mod races;
 mod read_ahead;
 mod runs;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod transport;

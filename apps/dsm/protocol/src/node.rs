@@ -12,14 +12,13 @@ use crate::lock_table::LockTable;
 use crate::memory::{Access, Host};
 use crate::message::Message;
 use crate::node_state::{
-    Acquire, Counters, Fetch, Inspection, Interval, Part, Pending, Search, Stage,
+    Acquire, Counters, Fetch, Inspection, Interval, Part, Pending, Run, Search, Stage,
 };
 use crate::objects::Objects;
 use crate::page_table::{PageTable, State};
 use crate::profile::{PageCosts, Profile};
 use crate::races::{Detector, Race};
-use crate::read_ahead::Stream;
-use crate::runs::Run;
+use crate::stream::Stream;
 use crate::transport::{Answer, Area, Arrival, Landing, Operation, Reason, Ticket};
 
 /// The machine of one node. See the [crate's documentation](crate) for how to drive it.

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::diff::Bitmap;
 use crate::error::{CallError, Fault};
 use crate::identity::{PageNumber, Rank, ThreadNumber};
+use crate::layout::BLOCK_PAGES;
 use crate::message::Question;
 
 /// What a thread is doing.
@@ -90,6 +91,30 @@ impl Fetch {
     /// Returns a fetch of a page that is absent.
     pub(crate) const fn new(step: FetchStep, waiters: Vec<(ThreadNumber, Need)>) -> Self {
         Self { step, waiters, acquires: Vec::new(), is_stale: false, is_refresh: false }
+    }
+}
+
+/// Consecutive pages with one home, which one read fetches. They are in one block of the table of
+/// sharers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) home: Rank,
+    pub(crate) first: PageNumber,
+    pub(crate) count: u32,
+    /// Whether the home must learn that this node reads the pages.
+    pub(crate) must_announce: bool,
+}
+
+impl Run {
+    /// Returns the run of one page.
+    pub(crate) const fn new(first: PageNumber, home: Rank, must_announce: bool) -> Self {
+        Self { home, first, count: 1, must_announce }
+    }
+
+    /// Returns whether the run may also have the page.
+    pub(crate) const fn takes(&self, page: PageNumber, home: Rank) -> bool {
+        let is_next = page.0 == self.first.0 + self.count && !page.0.is_multiple_of(BLOCK_PAGES);
+        is_next && home.0 == self.home.0
     }
 }
 

@@ -10,34 +10,10 @@ use crate::identity::{PageNumber, Rank};
 use crate::layout::BLOCK_PAGES;
 use crate::memory::Host;
 use crate::node::{Node, word_at};
-use crate::node_state::{Fetch, FetchStep, Part, Pending};
+use crate::node_state::{Fetch, FetchStep, Part, Pending, Run};
 use crate::page_table::State;
 use crate::planted::{Planted, is_planted};
 use crate::transport::{Area, Landing, Operation};
-
-/// Consecutive pages with one home, which one read fetches. They are in one block of the table of
-/// sharers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
-    home: Rank,
-    first: PageNumber,
-    count: u32,
-    /// Whether the home must learn that this node reads the pages.
-    must_announce: bool,
-}
-
-impl Run {
-    /// Returns the run of one page.
-    pub(crate) const fn new(first: PageNumber, home: Rank, must_announce: bool) -> Self {
-        Self { home, first, count: 1, must_announce }
-    }
-
-    /// Returns whether the run may also have the page.
-    const fn takes(&self, page: PageNumber, home: Rank) -> bool {
-        let is_next = page.0 == self.first.0 + self.count && !page.0.is_multiple_of(BLOCK_PAGES);
-        is_next && home.0 == self.home.0
-    }
-}
 
 impl Node {
     //= dsm-protocol.md: fetch.7
