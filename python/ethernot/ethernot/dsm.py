@@ -205,7 +205,7 @@ class Array(_native.DsmArray):
         return memoryview(self) if numpy is None else numpy.asarray(self)
 
     def reading(self, rows: Rows = slice(None)) -> contextlib.AbstractContextManager[Any]:
-        """Begins to fetch rows, and returns a view of them. A hint: accesses without it wait for each page."""
+        """Begins to fetch rows, and returns a view of them. A hint: accesses without it wait more often."""
         return self._hinted(rows)
 
     def writing(self, rows: Rows = slice(None)) -> contextlib.AbstractContextManager[Any]:
