@@ -20,7 +20,7 @@ pub(crate) struct Memory {
     access: Vec<Access>,
     groups: WritableGroups,
     twins: Twins,
-    /// Copies of pages that are not in use, so that a comparison allocates nothing.
+    /// Copies of pages that are not in use, so that a merge allocates nothing.
     spare: Vec<Box<PageBytes>>,
     notes_writes: bool,
     /// The page behind the last one that was ever accessible.
@@ -223,15 +223,13 @@ impl dsm_protocol::Pages for Memory {
     }
 
     fn diff(&mut self, page: PageNumber, words: &mut Vec<u8>) -> Bitmap {
-        let mut now = self.spare.pop().unwrap_or_else(new_page);
-        self.read_frame(page, &mut now);
-        let bitmap = self.twins.get_mut(page.index()).map_or(Bitmap::EMPTY, |twin| {
-            let bitmap = compare(&now, twin, words);
-            *twin = *now;
-            bitmap
+        let Some(frame) = self.frame(page) else { return Bitmap::EMPTY };
+        let compared = self.twins.replace(page.index(), |now, twin| {
+            // SAFETY: the frame is a page of the mapping.
+            unsafe { words::load_page(frame, now) };
+            compare(now, twin, words)
         });
-        self.spare.push(now);
-        bitmap
+        compared.unwrap_or(Bitmap::EMPTY)
     }
 
     fn drop_twin(&mut self, page: PageNumber) {

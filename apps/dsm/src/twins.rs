@@ -40,6 +40,34 @@ impl Twins {
         self.get_mut(page)
     }
 
+    /// Replaces the twin of a page, if it has one, by another place: `renew` gets the new twin, with
+    /// any bytes, and the old one. So no bytes are copied from one to the other.
+    pub(crate) fn replace<R>(
+        &mut self,
+        page: usize,
+        renew: impl FnOnce(&mut PageBytes, &PageBytes) -> R,
+    ) -> Option<R> {
+        let old = (*self.places.get(page)?)?;
+        if self.free.is_empty() {
+            self.add_slab();
+        }
+        let new = self.free.pop()?;
+        let slab = |place: u32| place as usize / SLAB_TWINS;
+        let index = |place: u32| place as usize % SLAB_TWINS;
+        let renewed = if slab(new) == slab(old) {
+            let (twins, _) = self.slabs.get_mut(slab(new))?.as_chunks_mut();
+            let [new, old] = twins.get_disjoint_mut([index(new), index(old)]).ok()?;
+            renew(new, old)
+        } else {
+            let slabs = self.slabs.get_disjoint_mut([slab(new), slab(old)]);
+            let [news, olds] = slabs.ok()?.map(|slab| slab.as_chunks_mut().0);
+            renew(news.get_mut(index(new))?, olds.get(index(old))?)
+        };
+        *self.places.get_mut(page)? = Some(new);
+        self.free.push(old);
+        Some(renewed)
+    }
+
     /// Frees the twin of a page, if it has one.
     pub(crate) fn remove(&mut self, page: usize) {
         self.free.extend(self.places.get_mut(page).and_then(Option::take));
@@ -77,8 +105,18 @@ mod tests {
         }
         assert_eq!(twins.slabs.len(), 2);
         assert!((0..pages).all(|page| twins.get_mut(page) == Some(&mut [page as u8; PAGE_BYTES])));
+        // The new places are in the second slab, and then in the first one.
+        for page in [3, 4, SLAB_TWINS] {
+            let old = twins.replace(page, |new, old| {
+                *new = [9; PAGE_BYTES];
+                old[0]
+            });
+            assert_eq!((old, twins.get_mut(page)), (Some(page as u8), Some(&mut [9; PAGE_BYTES])));
+        }
+        assert_eq!(twins.get_mut(5), Some(&mut [5; PAGE_BYTES]));
         twins.remove(7);
         assert_eq!(twins.get_mut(7), None);
+        assert_eq!(twins.replace(7, |_, _| ()), None);
         twins.make(7).unwrap()[0] = 1;
         assert_eq!((twins.slabs.len(), twins.free.len()), (2, SLAB_TWINS - 1));
         assert_eq!(twins.make(8).map(|twin| twin[0]), Some(8));
