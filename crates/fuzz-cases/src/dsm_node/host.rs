@@ -261,8 +261,14 @@ impl Transport for Host {
         let asked = match operation {
             Operation::Read { area, address, length, landing } => {
                 self.check(area, address, length.into());
-                if let Landing::Frame(page) | Landing::Master(page) = landing {
-                    assert!(page.0 < self.config.pages && length as usize <= PAGE_BYTES);
+                let place = match landing {
+                    Landing::Frame(page) => Some((Area::Frames, page)),
+                    Landing::Master(page) => Some((Area::Masters, page)),
+                    Landing::Buffer => None,
+                };
+                if let Some((area, page)) = place {
+                    let start = page.index() as u64 * PAGE_BYTES as u64;
+                    self.check(area, start, length.into());
                 }
                 match area {
                     Area::Control => Asked::Words(address, length as usize),
