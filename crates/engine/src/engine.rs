@@ -604,6 +604,7 @@ impl Engine {
         ConnectionInfo {
             established: connection.is_open(),
             queue_pair: connection.is_queue_pair(),
+            patches: connection.is_open() && connection.outbound().has_patches(),
             outstanding: connection.outbound().outstanding(),
             credits: connection.outbound().credits(),
             paths: connection.paths().iter().map(Path::info).collect(),

@@ -252,6 +252,8 @@ pub struct ConnectionInfo {
     pub established: bool,
     /// Whether the connection is a queue pair. It is a queue pair if both ends want a queue pair.
     pub queue_pair: bool,
+    /// Whether patches and swaps may be posted: both ends offer them, and it is no queue pair.
+    pub patches: bool,
     /// Operations that were posted and are not complete.
     pub outstanding: u32,
     /// Number of messages that this end may post before a message must wait for a receive of the

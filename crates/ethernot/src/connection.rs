@@ -1,14 +1,14 @@
 //! Connections: operations on a peer's memory, and messages.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use delivery::LinkId;
 use engine::{Closed, ConnectionHandle, ConnectionInfo};
 use mem::RegionId;
-use runtime::{Doorbell, Forked, Interest, Posting, SpinBudget};
+use runtime::{Doorbell, Forked, Interest, Posting, SpinBudget, SubmitError};
 use semantics::{
     Completion, CompletionQueue, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, Operation, OperationFlags,
     Order, Owner, PieceList, Receive, Request, Source,
@@ -42,6 +42,8 @@ pub(crate) struct ConnectionInner {
     queue: Arc<CompletionQueue>,
     fate: Arc<Fate>,
     pub(crate) orphans: Orphans,
+    /// Whether both ends offer patches and swaps; unknown until the first of them is posted.
+    has_patches: OnceLock<bool>,
 }
 
 /// Ordering, notification and completion of one operation. The defaults are those of `MultiEdge`:
@@ -141,7 +143,8 @@ impl Connection {
     ) -> Self {
         let endpoint = Arc::clone(&endpoint.inner);
         let orphans = Orphans::default();
-        let inner = ConnectionInner { endpoint, handle, queue, fate, orphans };
+        let has_patches = OnceLock::new();
+        let inner = ConnectionInner { endpoint, handle, queue, fate, orphans, has_patches };
         Self { inner: Arc::new(inner), request_data: Vec::new() }
     }
 
@@ -586,6 +589,25 @@ impl Connection {
             return Err(self.explain(semantics::PostError::NotConnected.into()));
         }
         Ok(())
+    }
+
+    //= protocol.md: patch.8
+    /// Checks that both ends offer patches and swaps. The engine checks it, too, but a posting that
+    /// is handed over to another thread returns before that check.
+    pub(crate) fn check_patches(&self) -> Result<(), PostError> {
+        let ConnectionInner { endpoint, handle, has_patches, .. } = &*self.inner;
+        let has_patches = if let Some(known) = has_patches.get() {
+            *known
+        } else {
+            let handle = *handle;
+            let info = endpoint.runtime.control(move |engine, _memory, _now| engine.info(handle));
+            // A connection that has ended gets its own error when the operation is posted.
+            let info = info.map_err(SubmitError::from)?;
+            let Some(info) = info.filter(|info| info.established) else { return Ok(()) };
+            *has_patches.get_or_init(|| info.patches)
+        };
+        let refused = || semantics::PostError::PatchesRefused.into();
+        has_patches.then_some(()).ok_or_else(refused)
     }
 
     #[inline]

@@ -104,6 +104,7 @@ impl Connection {
     ) -> Result<OperationHandle, PostError> {
         // The peer checks the range of the words. The area itself may end behind the region.
         let address = remote.address_of(remote_offset, 0)?;
+        self.check_patches()?;
         self.start(Request::Patch { source, key: remote.key, address }, length, options)
     }
 
@@ -136,6 +137,7 @@ impl Connection {
         options: OperationOptions,
     ) -> Result<OperationHandle, PostError> {
         let address = remote.address_of(remote_offset, WORD_BYTES)?;
+        self.check_patches()?;
         let request = Request::Swap { key: remote.key, address, value, sink: None };
         self.start(request, WORD_BYTES, options)
     }

@@ -5,14 +5,15 @@ mod pair;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use ethernot::{
-    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Fault,
-    FaultConfig, Operation, OperationError, OperationFlags, OperationOptions, OperationRefusal,
-    OperationStatus, Order, Polling, PostError, RemoteRegion, Request, Rights, Source, UdpConfig,
-    UdpLink, encode_patch,
+    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, EngineConfig,
+    Fault, FaultConfig, Operation, OperationError, OperationFlags, OperationOptions,
+    OperationRefusal, OperationStatus, Order, Polling, PostError, RemoteRegion, Request, Rights,
+    Source, UdpConfig, UdpLink, encode_patch,
 };
 use pair::{BYTES, EVERYTHING, LIMIT, Pair, Side, connect, loopback, memory};
 
@@ -91,6 +92,36 @@ fn a_patch_changes_the_named_words_and_a_swap_returns_the_previous_value() {
     let swap = client.swap(remote, 16, 7, OperationOptions::NONE).expect("it is posted");
     assert_eq!(swap.wait(Some(LIMIT)), Ok(40));
     assert_eq!(pair.server.buffer.load_u64(16), 7);
+}
+
+/// If another thread is inside the engine, an operation is handed over to that thread. The call must
+/// still return the error, and not a handle.
+//= protocol.md: patch.8
+#[test]
+fn patches_and_swaps_without_the_feature_are_refused_while_another_thread_is_inside_the_engine() {
+    let engine = EngineConfig::default().silence_budget_ns(3_000_000_000).patches(false);
+    let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
+    let server = Endpoint::builder().bind("127.0.0.1:0").engine(engine);
+    let pair = Pair::build(loopback(), server, rights);
+    let (client, remote) = (&pair.client.connection, &pair.remote);
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::Relaxed) {
+                assert_eq!(client.poll(), Ok(None));
+            }
+        });
+        let refused = Some(OperationRefusal::PatchesRefused.into());
+        let none = OperationOptions::NONE;
+        let accepted = (0..20_000)
+            .filter(|_| {
+                client.swap(remote, 16, 7, none).err() != refused
+                    || client.patch_bytes(&[0; 12], remote, 0, none).err() != refused
+            })
+            .count();
+        has_ended.store(true, Ordering::Relaxed);
+        assert_eq!(accepted, 0);
+    });
 }
 
 #[test]

@@ -1,24 +1,26 @@
 //! Finds out which part of a mapping is missing, by the kernel's list of mappings.
 
 use core::ops::Range;
-use std::fs;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 
-/// Returns the kernel's list of the mappings of this process.
-pub(super) fn mappings() -> Option<String> {
-    let bytes = fs::read("/proc/self/maps").ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+/// Returns the lines of the kernel's list of the mappings of this process. Reads them one by one: if
+/// the process has as many mappings as the kernel permits, there is no memory for all of them.
+pub(super) fn mappings() -> Option<impl Iterator<Item = Vec<u8>>> {
+    let list = BufReader::new(File::open("/proc/self/maps").ok()?);
+    Some(list.split(b'\n').map_while(Result::ok))
 }
 
 /// Returns the first addresses of a range at which no memory file of a view is mapped with these
 /// rights. `rights` is a beginning of the kernel's text, such as `rw`. The list of mappings is
 /// ordered by address.
 pub(super) fn first_gap(
-    mappings: &str,
+    mappings: impl Iterator<Item = impl AsRef<[u8]>>,
     wanted: &Range<usize>,
     rights: &str,
 ) -> Option<Range<usize>> {
     let mut start = wanted.start;
-    let mapped = mappings.lines().filter_map(|line| mapping(line, rights));
+    let mapped = mappings.filter_map(|line| mapping(str::from_utf8(line.as_ref()).ok()?, rights));
     for mapping in mapped.filter(|mapping| mapping.end > wanted.start) {
         if mapping.start > start {
             return Some(start..mapping.start.min(wanted.end));
@@ -59,7 +61,7 @@ mod tests {
 
     #[test]
     fn the_first_missing_addresses_are_found() {
-        let gap = |wanted, rights| first_gap(MAPPINGS, &wanted, rights);
+        let gap = |wanted, rights| first_gap(MAPPINGS.lines(), &wanted, rights);
         assert_eq!(gap(0x10000..0x12000, "rw"), None);
         assert_eq!(gap(0x10000..0x15000, "rw"), Some(0x12000..0x13000), "protected");
         assert_eq!(gap(0x10000..0x15000, ""), None);

@@ -101,10 +101,10 @@ impl Pages {
     /// Returns memory that is missing because the process has changed the mapping of the frames or of
     /// the view: the part with the lowest addresses. Reads the kernel's list of mappings.
     pub fn missing(&self) -> Option<MissingMemory> {
-        let mappings = mappings()?;
         let (view, frames) = (self.view().addr(), self.frames().addr());
-        let gap =
-            |start: usize, rights| first_gap(&mappings, &(start..start + self.bytes()), rights);
+        let gap = |start: usize, rights| {
+            mappings().and_then(|list| first_gap(list, &(start..start + self.bytes()), rights))
+        };
         if let Some(gap) = gap(frames, "rw") {
             let addresses = gap.start - frames + view..gap.end - frames + view;
             return Some(MissingMemory::Frames { addresses, mapped: gap.start });

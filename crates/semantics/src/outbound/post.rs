@@ -29,9 +29,13 @@ impl Outbound {
     }
 
     //= protocol.md: patch.8
+    /// Returns whether both ends offer patches and swaps.
+    pub const fn has_patches(&self) -> bool {
+        self.peer.patches && !self.queue_pair
+    }
+
     const fn check_patches(&self) -> Result<(), PostError> {
-        let has_patches = self.peer.patches && !self.queue_pair;
-        if has_patches { Ok(()) } else { Err(PostError::PatchesRefused) }
+        if self.has_patches() { Ok(()) } else { Err(PostError::PatchesRefused) }
     }
 
     //= protocol.md: answer.13
