@@ -5,8 +5,8 @@ use dsm_protocol::diff::{PAGE_BYTES, PageBytes};
 /// The twins of the pages of a rank.
 ///
 /// A twin that is allocated by itself costs a fault of the kernel, which takes longer than copying
-/// the page. So the memory comes in slabs, which the kernel maps by huge pages. It is kept for
-/// reuse.
+/// the page. So the memory comes in slabs, which the kernel maps by huge pages. When no page has a
+/// twin, one slab is kept for reuse.
 #[derive(Debug)]
 pub(crate) struct Twins {
     /// The place of the twin of each page.
@@ -71,6 +71,10 @@ impl Twins {
     /// Frees the twin of a page, if it has one.
     pub(crate) fn remove(&mut self, page: usize) {
         self.free.extend(self.places.get_mut(page).and_then(Option::take));
+        if self.slabs.len() > 1 && self.free.len() == self.slabs.len() * SLAB_TWINS {
+            self.slabs.truncate(1);
+            self.free.retain(|place| (*place as usize) < SLAB_TWINS);
+        }
     }
 
     fn add_slab(&mut self) {
@@ -121,5 +125,23 @@ mod tests {
         assert_eq!((twins.slabs.len(), twins.free.len()), (2, SLAB_TWINS - 1));
         assert_eq!(twins.make(8).map(|twin| twin[0]), Some(8));
         assert!(twins.make(pages).is_none());
+    }
+
+    #[test]
+    fn one_slab_is_kept_when_no_page_has_a_twin() {
+        let pages = 3 * SLAB_TWINS;
+        let mut twins = Twins::new(pages);
+        for page in 0..pages {
+            twins.make(page).unwrap();
+        }
+        assert_eq!(twins.slabs.len(), 3);
+        for page in 0..pages {
+            twins.remove(page);
+        }
+        assert_eq!((twins.slabs.len(), twins.free.len()), (1, SLAB_TWINS));
+        for page in 0..pages {
+            twins.make(page).unwrap()[0] = page as u8;
+        }
+        assert!((0..pages).all(|page| twins.get_mut(page).unwrap()[0] == page as u8));
     }
 }

@@ -15,12 +15,14 @@ const PAGES: usize = 32;
 /// Elements of a page.
 const STEP: usize = 4096 / 8;
 
-/// Rank 0 is the home of all pages. Rank 1 reads each page once, so that each read faults.
+/// Rank 0 is the home of all pages. Rank 1 reads each page once, from the last to the first: nothing
+/// is read ahead, so that each read faults.
 pub(super) fn run(dsm: &Dsm) -> Result<(), Box<dyn Error>> {
-    let values = dsm.alloc::<u64>(ROUNDS * PAGES * STEP)?;
+    let count = ROUNDS * PAGES;
+    let values = dsm.alloc::<u64>(count * STEP)?;
     let native = Native::connect(dsm)?;
     if dsm.rank() == 0 {
-        for page in 0..ROUNDS * PAGES {
+        for page in 0..count {
             values.set(page * STEP, page as u64 + 1);
         }
     }
@@ -42,7 +44,7 @@ pub(super) fn run(dsm: &Dsm) -> Result<(), Box<dyn Error>> {
                 time
             };
             let mut fetches: Vec<f64> =
-                (0..PAGES).map(|page| fetch(round * PAGES + page)).collect();
+                (0..PAGES).map(|page| fetch(count - 1 - round * PAGES - page)).collect();
             let (read, fetch) = (
                 ratios::median(&mut reads.into_iter().skip(1).collect::<Vec<_>>()),
                 ratios::median(&mut fetches[1..]),
@@ -52,6 +54,11 @@ pub(super) fn run(dsm: &Dsm) -> Result<(), Box<dyn Error>> {
             of_fetches.push(fetch);
         }
         let after = dsm.counters();
+        if after.faults - before.faults != count as u64 {
+            return Err(
+                format!("{} faults, and {count} reads", after.faults - before.faults).into()
+            );
+        }
         println!(
             "fetch {:.0} ns, read {:.0} ns; {} faults, {} fetches",
             ratios::median(&mut of_fetches),
