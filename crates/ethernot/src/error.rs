@@ -136,7 +136,7 @@ pub enum ConnectError {
     /// The limit of the attempt has expired.
     #[error(
         "{peer} did not accept within {limit:?}; check whether its program accepts connections, \
-         and whether the network carries the frames"
+         and whether {}", carried(.peer)
     )]
     TimedOut {
         /// The first address of the peer.
@@ -151,6 +151,15 @@ pub enum ConnectError {
 
 fn listed(peers: &[PeerSpec]) -> String {
     peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns what carries the frames to `peer`.
+fn carried(peer: &PeerAddr) -> &'static str {
+    match peer.to_mac() {
+        Some(_) => "it is on the same Ethernet, with the same EtherType and VLAN",
+        None if peer.is_shared_memory() => "its process runs",
+        None => "the network carries UDP to it",
+    }
 }
 
 /// Reason why a request could not be accepted.

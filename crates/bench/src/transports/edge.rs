@@ -560,7 +560,8 @@ impl Client {
     }
 
     fn connect_one(&self) -> Result<Connection, TransportError> {
-        self.endpoint.connect_with(self.peers.as_slice(), self.half.options()).map_err(other)
+        let options = self.half.options().limit(Some(ACCEPT_TIME_MAX));
+        self.endpoint.connect_with(self.peers.as_slice(), options).map_err(other)
     }
 
     /// Makes the measured connection.
@@ -753,7 +754,8 @@ const QUEUE_ENTRIES: usize = 4096;
 /// Additional connections of an endpoint, for connections that are still closing while new ones are
 /// opened.
 const CONNECTIONS_SPARE: u32 = 16;
-/// Time limit for `accept`. The client connects at once.
+/// Time limit for `accept`, and for the attempt of the client, which connects at once. It is shorter
+/// than [`SILENCE_BUDGET_NS`], so that one of the two always decides which error a client reports.
 const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Number of packets declared lost.
 const PACKETS_LOST: &str = "packets_lost";
