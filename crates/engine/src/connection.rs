@@ -1,6 +1,6 @@
 //! One connection: its ids and epochs, its phase, its links, and the operations of both directions.
 
-use delivery::{Instant, Pack, Packer, Unpacker};
+use delivery::{Instant, LinkState, Pack, Packer, Unpacker};
 use mem::ProtectionDomain;
 use semantics::{Inbound, InboundLimits, Outbound, Owner, PeerLimits, Queues};
 use wire_edge::{CloseReason, Features, LinkIndex, MessageNumber, OperationNumber, PeerAddr};
@@ -15,6 +15,7 @@ use crate::link_set::LinkSet;
 use crate::liveness::Liveness;
 use crate::names::Names;
 use crate::pairs::Pairs;
+use crate::parting::Parting;
 use crate::path::Path;
 use crate::pending::PING;
 use crate::phase::Phase;
@@ -53,6 +54,8 @@ pub(crate) struct Connection {
     retry: Retry,
     /// Content of the Close that this end sends.
     close: CloseNotice,
+    /// A Close of the peer that has not taken effect yet; `None` at all other times.
+    parting: Option<Box<Parting>>,
     /// Settings of this connection; `None` if the connection uses the settings of the endpoint.
     terms: Option<Box<OwnTerms>>,
 }
@@ -116,6 +119,7 @@ impl Connection {
             liveness: Liveness::new(config.silence_budget_ns),
             retry: Retry::NONE,
             close: CloseNotice::default(),
+            parting: None,
             terms: None,
         })
     }
@@ -265,6 +269,39 @@ impl Connection {
         self.retry.begin(now);
     }
 
+    //= protocol.md: close.8
+    /// Records a Close of the peer on a link. Returns whether the Close takes effect now, because it
+    /// has arrived on all links that are Up.
+    pub(crate) fn hear_close(
+        &mut self,
+        now: Instant,
+        link: LinkIndex,
+        private_data: &[u8],
+    ) -> bool {
+        let parting = self.parting.get_or_insert_with(|| Box::new(Parting::new(now, private_data)));
+        parting.on_close(link);
+        let is_heard =
+            |path: &Path| path.state() != LinkState::Up || parting.is_heard_on(path.index());
+        self.paths.iter().all(is_heard)
+    }
+
+    /// Returns when a Close of the peer takes effect that has not arrived on all links. `NEVER` if
+    /// there is none.
+    pub(crate) fn parts_at(&self) -> Instant {
+        self.parting.as_ref().map_or(Instant::NEVER, |parting| parting.until())
+    }
+
+    /// Returns whether a Close of the peer has arrived that has not taken effect yet.
+    #[inline]
+    pub(crate) const fn is_parting(&self) -> bool {
+        self.parting.is_some()
+    }
+
+    /// Removes and returns the Close of the peer that has not taken effect yet.
+    pub(crate) const fn take_parting(&mut self) -> Option<Box<Parting>> {
+        self.parting.take()
+    }
+
     /// Handles a Close of the peer. This end answers repetitions of the Close until the time
     /// `until`.
     pub(crate) fn drain(&mut self, until: Instant) {
@@ -408,6 +445,7 @@ impl Connection {
             && self.reported.is_at_rest()
             && !self.pairs.is_due()
             && self.close.is_empty()
+            && self.parting.is_none()
     }
 
     /// Writes the state that differs between idle connections. Omits the state that the compressed
@@ -427,6 +465,7 @@ impl Connection {
                     inbound: _,
                     queues: _,
                     close: _,
+                    parting: _,
                     terms: _,
                 } = self;
                 paths.pack(&mut to);
@@ -462,6 +501,7 @@ impl Connection {
                     inbound,
                     queues,
                     close: CloseNotice::default(),
+                    parting: None,
                     terms: None,
                 }
             };

@@ -332,6 +332,9 @@ impl Parts<'_> {
         close: (CloseReason, OperationNumber),
         reason: Closed,
     ) {
+        if connection.is_parting() {
+            return self.part(now, connection);
+        }
         self.flush(connection, reason.operation_error(), None);
         self.counters.closed_here += 1;
         connection.begin_close(now, close);
@@ -376,13 +379,18 @@ impl Parts<'_> {
         }
     }
 
-    /// Ends a connection without notifying the peer.
+    /// Ends a connection without notifying the peer. If a Close of the peer has not taken effect
+    /// yet, the Close is the reason for the end.
     pub(crate) fn end(
         &mut self,
         connection: &mut Connection,
         reason: Closed,
         private_data: Vec<u8>,
     ) {
+        let (reason, private_data) = match connection.take_parting() {
+            Some(parting) => (Closed::ByPeer, parting.into_private_data()),
+            None => (reason, private_data),
+        };
         self.flush(connection, reason.operation_error(), None);
         connection.end();
         self.news.push(Event::Closed { connection: connection.handle(), reason, private_data });
@@ -402,7 +410,7 @@ impl Parts<'_> {
         }
     }
 
-    //= protocol.md: control.4, close.3, close.4
+    //= protocol.md: control.4, close.3, close.4, close.8
     fn on_close(
         &mut self,
         now: Instant,
@@ -414,21 +422,43 @@ impl Parts<'_> {
         if let Some(path) = connection.path_mut(index) {
             path.say(CLOSE_ACK);
         }
-        let before = connection.phase();
-        connection.drain(now.after_ns(DRAIN_NS));
-        if matches!(before, Phase::Closing | Phase::Drained) {
-            return;
+        if matches!(connection.phase(), Phase::Closing | Phase::Drained) {
+            return connection.drain(now.after_ns(DRAIN_NS));
         }
         let peaceful = matches!(reason, CloseReason::Application | CloseReason::Finished);
-        let fault = (!peaceful).then(|| (operation, connection.outbound().error_of_close(reason)));
-        let closed = if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) };
-        self.flush(connection, closed.operation_error(), fault);
+        if !peaceful {
+            let fault = Some((operation, connection.outbound().error_of_close(reason)));
+            let private_data = private_data.to_vec();
+            self.end_by_peer(now, connection, Closed::PeerRefused(reason), fault, private_data);
+            return;
+        }
+        let is_heard = connection.hear_close(now, index, private_data);
+        if is_heard || connection.phase() != Phase::Established {
+            self.part(now, connection);
+        }
+    }
+
+    //= protocol.md: close.8
+    /// Lets a Close of the peer take effect. Does nothing if there is none.
+    pub(crate) fn part(&mut self, now: Instant, connection: &mut Connection) {
+        let Some(parting) = connection.take_parting() else { return };
+        let private_data = parting.into_private_data();
+        self.end_by_peer(now, connection, Closed::ByPeer, None, private_data);
+    }
+
+    /// Ends a connection that the peer has closed.
+    fn end_by_peer(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        reason: Closed,
+        fault: Option<(OperationNumber, OperationError)>,
+        private_data: Vec<u8>,
+    ) {
+        connection.drain(now.after_ns(DRAIN_NS));
+        self.flush(connection, reason.operation_error(), fault);
         self.counters.closed_by_peer += 1;
-        self.news.push(Event::Closed {
-            connection: connection.handle(),
-            reason: closed,
-            private_data: private_data.to_vec(),
-        });
+        self.news.push(Event::Closed { connection: connection.handle(), reason, private_data });
     }
 
     //= protocol.md: status.2

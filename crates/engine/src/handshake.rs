@@ -527,6 +527,9 @@ impl Engine {
             parts.counters.resets_accepted += 1;
             match connection.phase() {
                 Phase::Closing | Phase::Drained => connection.end(),
+                // The peer has removed the connection after its Close. Its last operations may
+                // still arrive on another link.
+                _ if connection.is_parting() => {}
                 _ => parts.end(connection, Closed::PeerRestarted, Vec::new()),
             }
         });

@@ -48,6 +48,7 @@ mod new_frame;
 mod news;
 mod not_ready;
 mod pairs;
+mod parting;
 mod parts;
 mod path;
 mod peer_names;

@@ -70,6 +70,9 @@ impl Engine {
 impl Parts<'_> {
     /// Sets the timer of a connection to its earliest deadline.
     pub(crate) fn arm_timer(&mut self, now: Instant, connection: &mut Connection) {
+        if connection.is_parting() {
+            return self.agenda.set_timer(connection.handle().index, connection.parts_at());
+        }
         Self::ask_for_news(now, connection);
         let mut deadline = connection.retry().at();
         let index = connection.handle().index;
@@ -148,6 +151,12 @@ impl Parts<'_> {
     //= protocol.md: silence.2
     fn on_timeout(&mut self, now: Instant, connection: &mut Connection) {
         if connection.phase() != Phase::Established {
+            return;
+        }
+        if connection.is_parting() {
+            if connection.parts_at() <= now {
+                self.part(now, connection);
+            }
             return;
         }
         if connection.liveness().is_exhausted(now) {

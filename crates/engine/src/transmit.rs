@@ -162,6 +162,11 @@ impl Parts<'_> {
                 let sent = self.send_control(now, connection, emit);
                 return if sent { Served::Done } else { Served::Blocked };
             }
+            Phase::Established if connection.is_parting() => {
+                // The peer takes nothing any more but the answer to its Close.
+                let sent = self.send_control(now, connection, emit);
+                return if sent { Served::Done } else { Served::Blocked };
+            }
             Phase::Established => {}
         }
         if connection.join_deadline() <= now {

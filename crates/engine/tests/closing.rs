@@ -206,6 +206,93 @@ fn a_lost_close_is_retransmitted_and_a_lost_answer_requested_again() {
     }
 }
 
+/// Returns two hosts with three links, each of which takes `later_ns` longer than the one before.
+/// The second host has posted `receives` receives.
+fn pair_with_later_links(later_ns: u64, receives: u64) -> Pair {
+    let mut pair = Pair::connected(3);
+    pair.run_for(50_000_000);
+    for host in &mut pair.channels {
+        for (link, channel) in (0..).zip(host) {
+            channel.delay_ns += link * later_ns;
+        }
+    }
+    for context in 0..receives {
+        pair.receive(1, 3_000_000, 5000, context);
+    }
+    // The peer learns of the receives.
+    pair.run_for(100_000_000);
+    pair
+}
+
+//= protocol.md: close.8
+#[test]
+fn a_close_on_one_link_overtakes_no_message_on_another() {
+    for later_ns in [0, 1000, 100_000, 1_000_000, 9_000_000] {
+        for messages in 1..9 {
+            let mut pair = pair_with_later_links(later_ns, messages);
+            let source = pair.source(0, 0);
+            for context in 0..messages {
+                pair.post(0, Request::Send { source }, 4000, context);
+            }
+            // Everything is sent before the connection is closed, and nothing is acknowledged.
+            pair.turn(0);
+            close(&mut pair, 0);
+            pair.run_for(3_000_000_000);
+            let arrived = pair.done(1).iter().filter(|done| done.result.is_ok()).count() as u64;
+            assert_eq!(arrived, messages, "each link is {later_ns} ns later");
+            assert_eq!(pair.hosts[1].closed(), [Closed::ByPeer]);
+            assert_gone(&pair);
+        }
+    }
+}
+
+/// Returns two hosts of which the second has received a Close, but not on all links.
+fn pair_that_hears_a_close_on_some_links() -> Pair {
+    let mut pair = pair_with_later_links(0, 1);
+    pair.channels[0][1].up = false;
+    close(&mut pair, 0);
+    pair.run_for(1_000_000);
+    assert_eq!(pair.hosts[0].engine.connection_count(), 0, "the Close was answered");
+    assert!(pair.hosts[1].closed().is_empty());
+    pair
+}
+
+/// Asserts that the second host has reported the Close of the first, and has completed `operations`
+/// operations with this reason.
+fn assert_closed_by_peer(pair: &Pair, operations: usize) {
+    let is_report = |event: &Event| {
+        let Event::Closed { reason, private_data, .. } = event else { return false };
+        *reason == Closed::ByPeer && private_data == b"bye"
+    };
+    assert!(pair.hosts[1].events.iter().any(is_report), "{:?}", pair.hosts[1].events);
+    let results: Vec<_> = pair.done(1).iter().map(|done| done.result).collect();
+    assert_eq!(results, vec![Err(OperationError::ClosedByPeer); operations]);
+}
+
+//= protocol.md: close.8
+#[test]
+fn a_close_that_is_lost_on_a_link_takes_effect_after_a_while() {
+    let mut pair = pair_that_hears_a_close_on_some_links();
+    let before = pair.channels[1][0].frames;
+    pair.write(1, 0, 8, 1);
+    pair.run_for(20_000_000);
+    assert_closed_by_peer(&pair, 2);
+    assert_eq!(pair.channels[1][0].frames, before, "the peer would take no frame");
+    pair.run_for(1_000_000_000);
+    assert_gone(&pair);
+}
+
+//= protocol.md: close.8
+#[test]
+fn an_application_that_closes_while_a_close_of_its_peer_waits_learns_of_the_peers() {
+    let mut pair = pair_that_hears_a_close_on_some_links();
+    close(&mut pair, 1);
+    pair.run_for(1_000_000);
+    assert_closed_by_peer(&pair, 1);
+    pair.run_for(1_000_000_000);
+    assert_gone(&pair);
+}
+
 //= protocol.md: close.2
 #[test]
 fn closing_ends_without_an_answer() {
