@@ -474,10 +474,17 @@ impl HostEngine for EdgeHost {
         let info = self.engine_handle(connection).and_then(|handle| self.engine.info(handle));
         let one = |path: &engine::PathInfo| {
             let (index, link, state) = (path.index, path.link.0, path.state);
-            let received = path.counters.frames_received;
-            format!("index {index}: link {link} to {}, {state:?}, {received} frames", path.peer)
+            let (counters, flying) = (path.counters, path.in_flight_bytes);
+            let (received, sent, lost) =
+                (counters.frames_received, counters.data_frames_sent, counters.packets_lost);
+            format!(
+                "index {index}: link {link} to {}, {state:?}, {received} frames received, {sent} with data sent, {lost} \
+                 lost, {flying} of {} bytes in flight",
+                path.peer, path.window_bytes
+            )
         };
-        let all: Vec<String> = info.iter().flat_map(|info| &info.paths).map(one).collect();
+        let mut all: Vec<String> = info.iter().flat_map(|info| &info.paths).map(one).collect();
+        all.push(format!("{:?}", self.engine.pool_use()));
         all.join("; ")
     }
 

@@ -451,7 +451,7 @@ pub trait HostEngine {
         let _ = connection;
         None
     }
-    /// Describes a connection's links in words.
+    /// Describes a connection's links and what is used of the engine's pools, in words.
     fn describe_links(&self, connection: ConnectionHandle) -> String {
         let _ = connection;
         String::new()

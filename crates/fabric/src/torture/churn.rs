@@ -15,7 +15,6 @@ use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
 
 use super::MakeEngine;
-use super::end::End;
 use super::healing::OUTAGE_EXCUSED_NS;
 use super::plan::{Disaster, Plan, Wiring};
 use super::report::{Options, Report};
@@ -309,12 +308,8 @@ impl<E: HostEngine> Run<'_, E> {
             pair.ends.iter().flatten().find_map(|end| {
                 let (up, known) = world.engine(end.host).links_up(end.connection)?;
                 let links = || {
-                    let one = |end: &End| {
-                        let links = world.engine(end.host).describe_links(end.connection);
-                        format!("host {}: {links}", end.host)
-                    };
-                    let both: Vec<String> = pair.ends.iter().flatten().map(one).collect();
-                    format!("pair {number} has {up} links, not {all}: {}", both.join("; "))
+                    let ends = self.describe_ends(world, number);
+                    format!("pair {number} has {up} links, not {all}: {ends}")
                 };
                 (up != all || known != all).then(links)
             })

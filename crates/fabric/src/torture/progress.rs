@@ -3,7 +3,7 @@
 
 use delivery::Instant;
 
-use super::end::Stage;
+use super::end::{End, Stage};
 use super::run::{Run, Wake};
 use crate::host::HostEngine;
 use crate::oracle::Violation;
@@ -30,7 +30,8 @@ impl<E: HostEngine> Run<'_, E> {
 
     /// If a side of a sound pair has unfinished work, checks that this side has made progress
     /// recently.
-    pub(super) fn expect_progress(&mut self, now: Instant) {
+    pub(super) fn expect_progress(&mut self, world: &World<E>) {
+        let now = world.now();
         if !self.plan.classes.watches_progress || self.healed {
             return;
         }
@@ -45,10 +46,21 @@ impl<E: HostEngine> Run<'_, E> {
                 };
                 let since_ns = now.since_ns(self.pairs[pair].progress_at[side]);
                 if since_ns > PATIENCE_NS {
+                    let what = format!("{what}; {}", self.describe_ends(world, pair));
                     return self.check(Err(Violation::Starved { pair, side, since_ns, what }));
                 }
             }
         }
+    }
+
+    /// Describes the links of both ends of a pair.
+    pub(super) fn describe_ends(&self, world: &World<E>, pair: usize) -> String {
+        let one = |end: &End| {
+            let links = world.engine(end.host).describe_links(end.connection);
+            format!("host {}: {links}", end.host)
+        };
+        let both: Vec<String> = self.pairs[pair].ends.iter().flatten().map(one).collect();
+        both.join("; ")
     }
 
     /// Describes what a side of a pair waits for; returns `None` if it waits for nothing.

@@ -453,7 +453,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             if let Err(Livelock { host, time }) = world.run_until(slice, self) {
                 self.check(Err(Violation::Livelock { host, time_ns: time.0 }));
             }
-            self.expect_progress(world.now());
+            self.expect_progress(world);
             self.check_accounts(world);
         }
     }
