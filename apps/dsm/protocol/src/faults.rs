@@ -100,18 +100,26 @@ impl Node {
             self.claim(host, page, is_frame_zero, (rank, address));
         }
         if is_read_fault && rank != self.me() {
-            self.read_next_homes(host, page);
+            self.read_near_homes(host, page);
         }
     }
 
     //= dsm-protocol.md: fetch.6
-    /// Reads the directory entries behind the one of a page. A thread that reads the page probably
-    /// reads the following pages, too, and their fetches then save a round trip.
-    fn read_next_homes(&mut self, host: &mut dyn Host, page: PageNumber) {
+    /// Reads the block of directory entries with the one of a page. A thread that reads the page
+    /// probably reads its neighbours, too, in either direction, and their fetches then save a round
+    /// trip.
+    fn read_near_homes(&mut self, host: &mut dyn Host, page: PageNumber) {
         let nodes = u32::from(self.config.nodes);
-        let first = PageNumber(page.0.saturating_add(nodes));
-        let count = self.config.pages.saturating_sub(first.0).div_ceil(nodes).min(HOMES_AHEAD);
-        if count > 0 && self.pages.get(first).home.is_none() {
+        let index = page.0 / nodes;
+        let block = index - index % HOMES_AT_ONCE;
+        let first = PageNumber(block * nodes + page.0 % nodes);
+        let count = (self.config.pages - first.0).div_ceil(nodes).min(HOMES_AT_ONCE);
+        let neighbours = [index.checked_sub(1), index.checked_add(1)].into_iter().flatten();
+        let is_unknown = |index: u32| {
+            let neighbour = PageNumber(index * nodes + page.0 % nodes);
+            (block..block + count).contains(&index) && self.pages.get(neighbour).home.is_none()
+        };
+        if neighbours.into_iter().any(is_unknown) {
             let (rank, address) = self.layout.directory(first);
             self.read_control(host, rank, address, 8 * count, Pending::Homes { first, count });
         }
@@ -443,9 +451,9 @@ impl Node {
     }
 }
 
-/// Number of directory entries that a read fault reads in advance: 512 bytes fit into one frame of
-/// any network.
-const HOMES_AHEAD: u32 = 64;
+/// Number of directory entries that a read fault reads at once: 512 bytes fit into one frame of any
+/// network.
+const HOMES_AT_ONCE: u32 = 64;
 
 /// Returns the directory entry of a page with this home.
 pub(crate) const fn directory_word(home: Rank) -> u64 {
