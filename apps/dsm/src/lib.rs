@@ -55,6 +55,7 @@ mod environment;
 mod error;
 mod failure;
 mod greeting;
+mod guards;
 mod handle;
 mod heap;
 mod host;

@@ -8,6 +8,7 @@ use dsm_protocol::{Access, PageNumber};
 use page_faults::{Method, Pages, ViewError};
 
 use crate::compare::compare;
+use crate::guards::Guards;
 use crate::twins::Twins;
 use crate::words;
 use crate::writable_groups::WritableGroups;
@@ -20,6 +21,9 @@ pub(crate) struct Memory {
     access: Vec<Access>,
     groups: WritableGroups,
     twins: Twins,
+    /// Pages whose writes would be noted, but that have no twins. So their first write faults. None
+    /// of them is writable, and none was written since it was fetched.
+    guards: Guards,
     /// Copies of pages that are not in use, so that a merge allocates nothing.
     spare: Vec<Box<PageBytes>>,
     notes_writes: bool,
@@ -40,6 +44,7 @@ impl Memory {
             access: vec![Access::None; count],
             groups: WritableGroups::new(count),
             twins: Twins::new(count),
+            guards: Guards::default(),
             spare: Vec::new(),
             notes_writes,
             end: 0,
@@ -106,13 +111,59 @@ impl Memory {
     fn map(&mut self, page: PageNumber, access: Access) {
         let index = page.index();
         let view_access = match access {
-            Access::Write => page_faults::Access::Write,
+            Access::Write => {
+                self.end_guard(index);
+                page_faults::Access::Write
+            }
             Access::None | Access::Read => page_faults::Access::Read,
         };
         let mapped = self.pages.map(index..index + 1, view_access);
         self.note(mapped);
         self.end = self.end.max(index + 1);
         self.set(page, access);
+    }
+
+    /// Guards pages that have just been fetched and are still absent. Returns false if they need
+    /// twins instead.
+    fn begin_guard(&mut self, pages: &Range<usize>) -> bool {
+        if self.guards.of(pages.start).is_some_and(|guard| pages.end <= guard.end) {
+            return true;
+        }
+        if !self.guards.have_room_for(pages) {
+            return false;
+        }
+        while let Some(other) = self.guards.overlapping(pages) {
+            self.end_guard(other.start);
+        }
+        pages.clone().for_each(|page| self.twins.remove(page));
+        let guarded = self.pages.guard(pages.clone());
+        let is_guarded = guarded.is_ok();
+        self.note(guarded);
+        if is_guarded {
+            self.guards.add(pages.clone());
+        }
+        is_guarded
+    }
+
+    /// Ends the guard of a page and of those with which it was guarded. They get their twins now.
+    fn end_guard(&mut self, page: usize) {
+        let Some(pages) = self.guards.of(page) else { return };
+        self.guards.remove(pages.start);
+        for page in pages.clone() {
+            if self.access.get(page) == Some(&Access::Read) {
+                self.copy_to_twin(page);
+            }
+        }
+        let ended = self.pages.unguard(pages);
+        self.note(ended);
+    }
+
+    fn copy_to_twin(&mut self, page: usize) {
+        let frame = self.frame(PageNumber(page as u32));
+        if let Some((twin, frame)) = self.twins.make(page).zip(frame) {
+            // SAFETY: the frame is a page of the mapping.
+            unsafe { words::load_page(frame, twin) };
+        }
     }
 
     fn set(&mut self, page: PageNumber, access: Access) {
@@ -185,7 +236,9 @@ impl dsm_protocol::Pages for Memory {
         }
     }
 
-    /// Maps absent pages by one system call.
+    /// Maps the pages by one system call. Many pages are guarded instead of getting twins: most pages
+    /// that are fetched together are only read, and the twin of a page takes longer to make than the
+    /// page takes to arrive.
     fn permit_reads(&mut self, first: PageNumber, count: u32) {
         let range = first.index()..first.index() + count as usize;
         let are_absent = self
@@ -194,9 +247,18 @@ impl dsm_protocol::Pages for Memory {
             .is_some_and(|run| run.iter().all(|access| *access == Access::None));
         if !are_absent {
             for page in (first.0..first.0.saturating_add(count)).map(PageNumber) {
+                if self.notes_writes {
+                    self.make_twin(page);
+                }
                 self.protect(page, Access::Read);
             }
             return;
+        }
+        if self.notes_writes && !self.begin_guard(&range) {
+            for page in range.clone() {
+                self.end_guard(page);
+                self.copy_to_twin(page);
+            }
         }
         self.changes += u64::from(count);
         let mapped = self.pages.map(range.clone(), page_faults::Access::Read);
@@ -215,11 +277,8 @@ impl dsm_protocol::Pages for Memory {
     }
 
     fn make_twin(&mut self, page: PageNumber) {
-        let frame = self.frame(page);
-        if let Some((twin, frame)) = self.twins.make(page.index()).zip(frame) {
-            // SAFETY: the frame is a page of the mapping.
-            unsafe { words::load_page(frame, twin) };
-        }
+        self.end_guard(page.index());
+        self.copy_to_twin(page.index());
     }
 
     fn diff(&mut self, page: PageNumber, words: &mut Vec<u8>) -> Bitmap {
@@ -358,6 +417,75 @@ mod tests {
                 write_to(PageNumber(1), view, 0, 1);
                 memory.take_written(&mut written);
                 assert_eq!(written, [PageNumber(1)]);
+            }
+            assert!(memory.take_error().is_none());
+        });
+    }
+
+    #[test]
+    fn pages_that_are_fetched_together_get_their_twins_at_the_first_write_to_one_of_them() {
+        with_pages(64, |mut memory, view| {
+            if !memory.notes_writes() {
+                return;
+            }
+            let frame = |memory: &Memory, page: u32, value: u32| {
+                let frame = memory.frame(PageNumber(page)).unwrap();
+                // SAFETY: the frame is a page of the mapping, which has the word.
+                unsafe { words::store_word(frame, 3, value.to_ne_bytes()) };
+            };
+            (8..40).for_each(|page| frame(&memory, page, page));
+            memory.permit_reads(PageNumber(8), 32);
+            assert!((8..40).all(|page| memory.twins.get_mut(page).is_none()));
+            // A notice makes two pages absent. They have no changes, and one of them is fetched again.
+            let mut words = Vec::new();
+            for page in [20, 21].map(PageNumber) {
+                memory.protect(page, Access::None);
+                assert!(memory.diff(page, &mut words).is_empty());
+                memory.drop_twin(page);
+            }
+            frame(&memory, 20, 99);
+            memory.permit_reads(PageNumber(20), 1);
+            assert!(memory.twins.get_mut(20).is_none());
+            // What a fault of a write does, and a write that is noted.
+            memory.protect(PageNumber(9), Access::Write);
+            write_to(PageNumber(9), view, 3, 1000);
+            write_to(PageNumber(10), view, 3, 1001);
+            write_to(PageNumber(20), view, 4, 1002);
+            let mut written = Vec::new();
+            memory.take_written(&mut written);
+            written.sort_unstable();
+            assert_eq!(written, [9, 10, 20].map(PageNumber));
+            let mut changes = |page| {
+                words.clear();
+                memory.diff(PageNumber(page), &mut words).words().collect::<Vec<_>>()
+            };
+            assert_eq!([9, 10, 20, 11].map(&mut changes), [vec![3], vec![3], vec![4], vec![]]);
+            assert!(memory.take_error().is_none());
+        });
+    }
+
+    #[test]
+    fn a_guard_covers_pages_that_are_fetched_again_in_another_run() {
+        with_pages(128, |mut memory, view| {
+            memory.permit_reads(PageNumber(0), 64);
+            for page in (16..80).map(PageNumber) {
+                memory.protect(page, Access::None);
+                memory.drop_twin(page);
+            }
+            memory.permit_reads(PageNumber(16), 16);
+            memory.permit_reads(PageNumber(48), 32);
+            if memory.notes_writes() {
+                assert_eq!(memory.guards.of(47), None);
+                assert_eq!(memory.guards.of(79), Some(48..80));
+            }
+            for page in [0, 31, 48, 79].map(PageNumber) {
+                memory.protect(page, Access::Write);
+                write_to(page, view, 5, page.0 + 1);
+                if !memory.notes_writes() {
+                    continue;
+                }
+                let mut words = Vec::new();
+                assert!(memory.diff(page, &mut words).words().eq([5]), "{page:?}");
             }
             assert!(memory.take_error().is_none());
         });

@@ -84,6 +84,7 @@ impl<F: PageFaults> FaultHandler for Handler<F> {
         // wants it, the access would fault again and again.
         if fault.is_forbidden
             && self.pages.method() != Method::Protection
+            && !self.pages.is_guarded(page)
             && let Some(missing) = self.pages.missing()
         {
             self.faults.on_missing(&missing);

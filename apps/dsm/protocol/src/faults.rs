@@ -315,10 +315,11 @@ impl Node {
                 host.merge(page, bytes);
                 self.end_fetch(host, page);
             } else {
-                self.set_clean(host, page);
+                self.pages.at(page).state = State::Clean;
                 fetched.push(page);
             }
         }
+        //= dsm-protocol.md: noted.1
         for run in fetched.chunk_by(|page, next| page.0 + 1 == next.0) {
             if let Some(first) = run.first() {
                 host.permit_reads(*first, run.len() as u32);
@@ -370,18 +371,13 @@ impl Node {
         host.protect(page, Access::Write);
     }
 
-    pub(crate) fn make_clean(&mut self, host: &mut dyn Host, page: PageNumber) {
-        self.set_clean(host, page);
-        host.protect(page, Access::Read);
-    }
-
     //= dsm-protocol.md: noted.1
-    /// Makes a page clean, apart from its protection.
-    fn set_clean(&mut self, host: &mut dyn Host, page: PageNumber) {
+    pub(crate) fn make_clean(&mut self, host: &mut dyn Host, page: PageNumber) {
         if host.notes_writes() && !self.is_in_place(page) {
             host.make_twin(page);
         }
         self.pages.at(page).state = State::Clean;
+        host.protect(page, Access::Read);
     }
 
     fn make_absent(&mut self, host: &mut dyn Host, page: PageNumber) {

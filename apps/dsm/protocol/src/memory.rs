@@ -37,9 +37,14 @@ pub trait Pages {
     /// longer permitted fault.
     fn protect(&mut self, page: PageNumber, access: Access);
 
-    /// Makes the `count` pages from `first` on readable, as [`Pages::protect`] does with each.
+    /// Makes the `count` pages from `first` on readable, which were absent and have been fetched. If
+    /// the memory notes writes, the pages get twins, too. The memory may make a twin later, but
+    /// before the first write to the page.
     fn permit_reads(&mut self, first: PageNumber, count: u32) {
         for page in (first.0..first.0.saturating_add(count)).map(PageNumber) {
+            if self.notes_writes() {
+                self.make_twin(page);
+            }
             self.protect(page, Access::Read);
         }
     }

@@ -12,15 +12,23 @@ pub(super) fn mappings() -> Option<impl Iterator<Item = Vec<u8>>> {
 }
 
 /// Returns the first addresses of a range at which no memory file of a view is mapped with these
-/// rights. `rights` is a beginning of the kernel's text, such as `rw`. The list of mappings is
-/// ordered by address.
+/// rights. `rights` is a beginning of the kernel's text, such as `rw`. Pages for which `is_guarded`
+/// returns true need only the right to be read. The list of mappings is ordered by address.
 pub(super) fn first_gap(
     mappings: impl Iterator<Item = impl AsRef<[u8]>>,
     wanted: &Range<usize>,
     rights: &str,
+    is_guarded: impl Fn(Range<usize>) -> bool,
 ) -> Option<Range<usize>> {
     let mut start = wanted.start;
-    let mapped = mappings.filter_map(|line| mapping(str::from_utf8(line.as_ref()).ok()?, rights));
+    let mapped = mappings.filter_map(|line| {
+        let line = str::from_utf8(line.as_ref()).ok()?;
+        let inside = |found: Range<usize>| {
+            found.start.max(wanted.start)..found.end.clamp(wanted.start, wanted.end)
+        };
+        let guarded = || mapping(line, "r--").filter(|found| is_guarded(inside(found.clone())));
+        mapping(line, rights).or_else(guarded)
+    });
     for mapping in mapped.filter(|mapping| mapping.end > wanted.start) {
         if mapping.start > start {
             return Some(start..mapping.start.min(wanted.end));
@@ -61,7 +69,7 @@ mod tests {
 
     #[test]
     fn the_first_missing_addresses_are_found() {
-        let gap = |wanted, rights| first_gap(MAPPINGS.lines(), &wanted, rights);
+        let gap = |wanted, rights| first_gap(MAPPINGS.lines(), &wanted, rights, |_| false);
         assert_eq!(gap(0x10000..0x12000, "rw"), None);
         assert_eq!(gap(0x10000..0x15000, "rw"), Some(0x12000..0x13000), "protected");
         assert_eq!(gap(0x10000..0x15000, ""), None);
@@ -69,5 +77,22 @@ mod tests {
         assert_eq!(gap(0x13000..0x19000, "rw"), Some(0x15000..0x18000), "replaced and unmapped");
         assert_eq!(gap(0x18000..0x1a000, "rw"), Some(0x19000..0x1a000), "unmapped at the end");
         assert_eq!(gap(0x1a000..0x1b000, "rw"), Some(0x1a000..0x1b000), "unmapped as a whole");
+    }
+
+    #[test]
+    fn guarded_pages_need_only_be_readable() {
+        let mappings = "\
+            00010000-00012000 rw-s 00000000 00:01 7      /memfd:page-faults (deleted)\n\
+            00012000-00014000 r--s 00002000 00:01 7      /memfd:page-faults (deleted)\n\
+            00014000-00015000 ---s 00004000 00:01 7      /memfd:page-faults (deleted)\n";
+        let gap = |wanted, guarded: Range<usize>| {
+            first_gap(mappings.lines(), &wanted, "rw", |found| {
+                guarded.start <= found.start && found.end <= guarded.end
+            })
+        };
+        assert_eq!(gap(0x10000..0x14000, 0x12000..0x14000), None);
+        assert_eq!(gap(0x10000..0x13000, 0x12000..0x13000), None);
+        assert_eq!(gap(0x10000..0x14000, 0x12000..0x13000), Some(0x12000..0x14000));
+        assert_eq!(gap(0x10000..0x15000, 0x12000..0x15000), Some(0x14000..0x15000));
     }
 }

@@ -1,7 +1,7 @@
 //! The pages of a view, and which accesses to them fault.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,6 +23,8 @@ pub struct Pages {
     /// The state of each page: [`ABSENT`], [`READABLE`] or [`WRITABLE`]. Changes only under the lock
     /// of the page's block.
     states: Box<[AtomicU8]>,
+    /// Bit `p` mod 64 of word `p` / 64 is set if page `p` is guarded.
+    guards: Box<[AtomicU64]>,
     /// Locks of blocks of [`BLOCK_PAGES`] pages; several blocks share a lock.
     locks: [Mutex<()>; LOCKS],
 }
@@ -65,8 +67,9 @@ impl Pages {
         let frames = TwoMappings::new(bytes, options.address, method == Method::Protection)?;
         let watch = Watch::new(method, &frames)?;
         let states = (0..options.pages).map(|_| AtomicU8::new(ABSENT)).collect();
+        let guards = (0..options.pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let locks = [const { Mutex::new(()) }; LOCKS];
-        Ok(Self { frames, watch, states, locks })
+        Ok(Self { frames, watch, states, guards, locks })
     }
 
     /// Returns the start of the view, which programs access.
@@ -103,7 +106,11 @@ impl Pages {
     pub fn missing(&self) -> Option<MissingMemory> {
         let (view, frames) = (self.view().addr(), self.frames().addr());
         let gap = |start: usize, rights| {
-            mappings().and_then(|list| first_gap(list, &(start..start + self.bytes()), rights))
+            let is_guarded = |found: Range<usize>| {
+                start == view && self.pages_at(&found).all(|page| self.is_guarded(page))
+            };
+            let whole = start..start + self.bytes();
+            mappings().and_then(|list| first_gap(list, &whole, rights, is_guarded))
         };
         if let Some(gap) = gap(frames, "rw") {
             let addresses = gap.start - frames + view..gap.end - frames + view;
@@ -147,6 +154,55 @@ impl Pages {
             let start = self.frames().addr() + pages.start * PAGE_BYTES;
             // If the kernel refuses, the first write to each page allocates it.
             let _refused = kernel::allocate(start..start + pages.len() * PAGE_BYTES);
+        }
+    }
+
+    /// Guards pages: afterwards each write to them is a fault of this process, until
+    /// [`Self::unguard`], even if the page is writable or its writes are noted. Costs one system
+    /// call. Each range that is guarded apart from others needs up to two mappings of the kernel. Does
+    /// nothing with [`Method::Protection`], with which each first write is a fault anyway.
+    ///
+    /// # Errors
+    /// Those of [`Self::map`].
+    pub fn guard(&self, pages: Range<usize>) -> Result<(), ViewError> {
+        self.check(&pages)?;
+        if self.method() == Method::Protection {
+            return Ok(());
+        }
+        // A thread that faults looks at the bits to find out why.
+        self.set_guards(&pages, true);
+        self.allow(&pages, libc::PROT_READ)
+    }
+
+    /// Ends the guard of pages. Their accesses are seen as before.
+    ///
+    /// # Errors
+    /// Those of [`Self::map`].
+    pub fn unguard(&self, pages: Range<usize>) -> Result<(), ViewError> {
+        self.check(&pages)?;
+        if self.method() == Method::Protection {
+            return Ok(());
+        }
+        self.allow(&pages, libc::PROT_READ | libc::PROT_WRITE)?;
+        self.set_guards(&pages, false);
+        Ok(())
+    }
+
+    /// Returns whether a page is guarded.
+    pub(super) fn is_guarded(&self, page: usize) -> bool {
+        let word = self.guards.get(page / 64).map_or(0, |word| word.load(Ordering::Acquire));
+        word >> (page % 64) & 1 == 1
+    }
+
+    fn set_guards(&self, pages: &Range<usize>, are_guarded: bool) {
+        for page in pages.clone() {
+            let Some(word) = self.guards.get(page / 64) else { continue };
+            let bit = 1 << (page % 64);
+            if are_guarded {
+                word.fetch_or(bit, Ordering::AcqRel);
+            } else {
+                word.fetch_and(!bit, Ordering::AcqRel);
+            }
         }
     }
 
@@ -335,17 +391,21 @@ impl Pages {
         }
     }
 
-    /// Returns the runs of consecutive pages with equal states. The caller may change the states of
-    /// runs that it has got.
+    /// Returns the runs of consecutive pages with equal states, which are all guarded or all not: the
+    /// kernel maps pages of one mapping at a time. The caller may change the states of runs that it
+    /// has got.
     fn runs(&self, pages: Range<usize>) -> impl Iterator<Item = (u8, Range<usize>)> {
         let mut start = pages.start;
-        let state = |page: usize| self.states.get(page).map(|state| state.load(Ordering::Relaxed));
+        let state = |page: usize| {
+            let state = self.states.get(page)?.load(Ordering::Relaxed);
+            Some((state, self.is_guarded(page)))
+        };
         core::iter::from_fn(move || {
             let first = state(start).filter(|_| start < pages.end)?;
             let end = (start..pages.end).find(|&page| state(page) != Some(first));
             let run = start..end.unwrap_or(pages.end);
             start = run.end;
-            Some((first, run))
+            Some((first.0, run))
         })
     }
 

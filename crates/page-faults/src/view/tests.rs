@@ -28,6 +28,9 @@ struct Noting {
 impl PageFaults for Arc<Noting> {
     fn on_fault(&self, pages: &Pages, page: usize, access: Access) -> bool {
         self.faults.lock().unwrap().push((page, access));
+        if pages.is_guarded(page) {
+            pages.unguard(page..page + 1).unwrap();
+        }
         pages.map(page..page + 1, access).is_ok()
     }
 }
@@ -130,6 +133,28 @@ fn a_write_to_a_readable_page_is_seen() {
         noted.write(2, 6);
         assert_eq!(noted.take_written(), [2], "{method}: and seen again");
         assert_eq!(noted.in_frame(2), 6);
+    });
+}
+
+#[test]
+fn a_write_to_a_guarded_page_faults_and_is_seen_as_before_without_the_guard() {
+    with_each_method(|method| {
+        let noted = Noted::new(method, 6);
+        let pages = noted.pages();
+        pages.guard(1..4).unwrap();
+        assert_eq!(pages.missing(), None, "{method}");
+        pages.map(0..6, Access::Read).unwrap();
+        noted.take_written();
+        assert_eq!((noted.read(1), noted.read(3)), (0, 0));
+        pages.unguard(3..4).unwrap();
+        assert_eq!(noted.take_faults(), [], "{method}");
+        noted.write(2, 5);
+        assert_eq!(noted.take_faults(), [(2, Access::Write)], "{method}");
+        assert_eq!((noted.read(2), noted.in_frame(2)), (5, 5));
+        noted.write(3, 6);
+        noted.write(4, 7);
+        assert_eq!(noted.take_written(), [2, 3, 4], "{method}");
+        assert_eq!(pages.missing(), None, "{method}");
     });
 }
 
