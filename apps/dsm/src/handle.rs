@@ -20,6 +20,7 @@ use crate::failure::FINAL_BARRIER;
 use crate::greeting::{Greeting, Settings};
 use crate::heap::{Heap, REGION};
 use crate::host::Host;
+use crate::landings::Landings;
 use crate::local::Local;
 use crate::meeting::{self, Seat};
 use crate::memory::Memory;
@@ -273,9 +274,11 @@ fn join(options: Options) -> Result<&'static Core, Error> {
     // SAFETY: the view is kept in `Core`, which lives until the process ends.
     let local =
         unsafe { Local::new(view.pages().frames(), view.pages().bytes(), control, masters) };
-    let network =
-        Network::new((config.rank, seat.size), &endpoint, &queue, &frames, masters_region, local)
-            .map_err(Error::network("register memory for operations"))?;
+    let registered = Landings::new(&endpoint, Arc::clone(view.pages())).and_then(|landings| {
+        let (ranks, local) = ((config.rank, seat.size), (local, Some(landings)));
+        Network::new(ranks, &endpoint, &queue, &frames, masters_region, local)
+    });
+    let network = registered.map_err(Error::network("register memory for operations"))?;
     let mut host = Host { memory, network };
     // The control memory has its first words before a peer can read them.
     let node =

@@ -2,7 +2,7 @@
 
 use dsm_protocol::diff::{Bitmap, PageBytes};
 use dsm_protocol::{
-    Access, Arrival, Control, Landing, Operation, PageNumber, Pages, Rank, Ticket, Transport,
+    Access, Arrival, Control, Operation, PageNumber, Pages, Rank, Ticket, Transport,
 };
 
 use crate::memory::Memory;
@@ -17,9 +17,6 @@ pub(crate) struct Host {
 
 impl Transport for Host {
     fn post(&mut self, peer: Rank, ticket: Ticket, fence: bool, operation: Operation<'_>) {
-        if let Operation::Read { length, landing: Landing::Frame(first), .. } = operation {
-            self.memory.allocate(first, length as usize);
-        }
         self.network.post(peer, ticket, fence, &operation);
     }
 

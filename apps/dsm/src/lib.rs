@@ -59,6 +59,7 @@ mod guards;
 mod handle;
 mod heap;
 mod host;
+mod landings;
 pub mod launch;
 mod local;
 mod meeting;

@@ -99,15 +99,6 @@ impl Memory {
         self.note(hidden);
     }
 
-    /// Allocates the frames of pages that are about to be fetched together. Otherwise each page would
-    /// cost a fault of the kernel when its bytes arrive.
-    pub(crate) fn allocate(&self, first: PageNumber, bytes: usize) {
-        let count = bytes / PAGE_BYTES;
-        if count > 1 {
-            self.pages.allocate(first.index()..first.index() + count);
-        }
-    }
-
     fn map(&mut self, page: PageNumber, access: Access) {
         let index = page.index();
         let view_access = match access {

@@ -11,6 +11,7 @@ use ethernot::{
     Request, Source, SubmitError,
 };
 
+use crate::landings::{LandingPlace, Landings};
 use crate::local::Local;
 use crate::staging::{Place, Staging};
 
@@ -41,6 +42,8 @@ struct Waiting {
     is_fenced: bool,
     what: What,
     place: Place,
+    /// Where the bytes of a read of several pages arrive, if not in the frames.
+    landing: Option<LandingPlace>,
     length: u32,
 }
 
@@ -67,6 +70,7 @@ pub(crate) struct Network {
     peers: Vec<Peer>,
     staging: Staging,
     receives: Staging,
+    landings: Option<Landings>,
     /// The places of posted receives, by the number that their completions have.
     posted: Vec<Place>,
     flights: HashMap<u64, (usize, Waiting)>,
@@ -83,7 +87,7 @@ impl Network {
         queue: &Arc<CompletionQueue>,
         frames: &Arc<MemoryRegion>,
         masters: Option<MemoryRegion>,
-        local: Local,
+        (local, landings): (Local, Option<Landings>),
     ) -> Result<Self, RegisterError> {
         Ok(Self {
             me,
@@ -94,6 +98,7 @@ impl Network {
             peers: (0..size).map(|_| Peer::default()).collect(),
             staging: Staging::new(endpoint)?,
             receives: Staging::new(endpoint)?,
+            landings,
             posted: Vec::new(),
             flights: HashMap::new(),
             arrivals: VecDeque::new(),
@@ -149,8 +154,9 @@ impl Network {
         let me = self.me.index();
         for rank in (0..self.peers.len()).filter(|rank| *rank != me) {
             let ticket = GOODBYE | rank as u64;
-            let (what, place) = (What::Goodbye, Place::None);
-            self.submit(rank, Waiting { ticket, is_fenced: false, what, place, length: 0 });
+            let (what, place, landing) = (What::Goodbye, Place::None, None);
+            let goodbye = Waiting { ticket, is_fenced: false, what, place, landing, length: 0 };
+            self.submit(rank, goodbye);
         }
     }
 
@@ -229,6 +235,14 @@ impl Network {
             bytes = self.staging.read(&flight.place, flight.length as usize);
         }
         self.staging.give_back(&flight.place);
+        if let (Some(place), Some(landings)) = (flight.landing, &mut self.landings) {
+            if let (Some(Answer::Done), What::Read { landing: Landing::Frame(first), .. }) =
+                (answer, flight.what)
+            {
+                landings.write(place, first, flight.length as usize);
+            }
+            landings.give_back(place);
+        }
         // The completion has made room.
         self.unsent |= 1 << rank;
         if let Some(answer) = answer.filter(|_| flight.ticket & GOODBYE == 0) {
@@ -381,8 +395,14 @@ impl Network {
             self.arrivals.push_back((refused, Vec::new()));
             return;
         };
-        let length = length as u32;
-        self.submit(peer.index(), Waiting { ticket: ticket.0, is_fenced, what, place, length });
+        let landing = match (what, &mut self.landings) {
+            (What::Read { landing: Landing::Frame(first), .. }, Some(landings)) => {
+                landings.take(first, length)
+            }
+            _ => None,
+        };
+        let (ticket, length) = (ticket.0, length as u32);
+        self.submit(peer.index(), Waiting { ticket, is_fenced, what, place, landing, length });
     }
 
     fn perform_here(&mut self, ticket: Ticket, operation: &Operation<'_>) {
@@ -440,8 +460,11 @@ impl Waiting {
         let (request, immediate) = match self.what {
             What::Read { area, address, landing } => {
                 let (key, address) = remote(area, address);
+                let place = self.landing.map(|place| (place.region, place.offset));
                 let (sink, sink_offset) = match landing {
-                    Landing::Frame(page) => (frames.region().id, page.index() as u64 * 4096),
+                    Landing::Frame(page) => {
+                        place.unwrap_or((frames.region().id, page.index() as u64 * 4096))
+                    }
                     Landing::Master(page) => {
                         (masters.unwrap_or(frames).region().id, page.index() as u64 * 4096)
                     }

@@ -32,6 +32,9 @@ pub struct Config {
     /// Pages that a thread which reads page after page fetches at a time, at most; 1 if it fetches
     /// each page alone.
     pub read_ahead: u32,
+    /// Pages whose reads are in flight, at most, unless threads wait for more. Single pages do not
+    /// count.
+    pub pages_in_flight: u32,
     /// Whether pages that were fetched between the last two barriers, and that the present barrier
     /// invalidates, are fetched without a fault.
     pub history: bool,
@@ -54,6 +57,8 @@ impl Config {
             coherence: Coherence::Notices,
             fetch_pages: 1,
             read_ahead: 256,
+            // 1 MiB: more would not be in the cache any more when it is used.
+            pages_in_flight: 256,
             history: true,
             migrate_after: 3,
             races: false,
@@ -71,5 +76,6 @@ impl Config {
             && self.log_entries <= PAGES_MAX
             && self.fetch_pages > 0
             && self.read_ahead > 0
+            && self.pages_in_flight > 0
     }
 }

@@ -41,6 +41,7 @@ impl Node {
         self.barrier.history.faulted(page);
         if let Some(fetch) = self.fetches.get_mut(&page) {
             fetch.waiters.push((thread, need));
+            self.hurry(host, page);
             return false;
         }
         self.begin_fetch(host, page, vec![(thread, need)]);
@@ -304,6 +305,7 @@ impl Node {
         count: u32,
         bytes: &[u8],
     ) -> Result<(), Fault> {
+        self.end_run(host, count);
         let mut fetched = std::mem::take(&mut self.fetched);
         for page in (first.0..first.0.saturating_add(count)).map(PageNumber) {
             let Some(fetch) = self.fetches.get(&page) else { continue };

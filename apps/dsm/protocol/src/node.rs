@@ -40,6 +40,10 @@ pub struct Node {
     pub(crate) next_part: u64,
     /// Pages that the next read fetches.
     pub(crate) run: Option<Run>,
+    /// Runs whose reads wait until earlier ones have completed.
+    pub(crate) queued: VecDeque<Run>,
+    /// Pages of runs whose reads are in flight.
+    pub(crate) reading: u32,
     /// How each thread reads.
     pub(crate) streams: Vec<Stream>,
     pub(crate) interval: Interval,
@@ -99,6 +103,8 @@ impl Node {
             parts: BTreeMap::new(),
             next_part: 0,
             run: None,
+            queued: VecDeque::new(),
+            reading: 0,
             streams: vec![Stream::default(); config.threads as usize],
             interval: Interval::default(),
             acquires: BTreeMap::new(),

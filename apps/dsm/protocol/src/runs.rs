@@ -37,10 +37,52 @@ impl Node {
         self.run = Some(Run::new(page, home, must_announce));
     }
 
-    /// Posts the read of the run, if there is one.
+    //= dsm-protocol.md: fetch.9
+    /// Posts the read of the run, if there is one. If many pages are in flight, a run that no thread
+    /// waits for is queued.
     pub(crate) fn flush_run(&mut self, host: &mut dyn Host) {
-        if let Some(run) = self.run.take() {
-            self.post_read(host, run, Landing::Frame(run.first));
+        let Some(run) = self.run.take() else { return };
+        let is_next = self.queued.is_empty() && self.has_room_for(run);
+        if run.count == 1 || is_next || self.is_awaited(run) {
+            self.read_run(host, run);
+        } else {
+            self.queued.push_back(run);
+        }
+    }
+
+    /// Returns whether the pages of a run may be in flight with those that are.
+    const fn has_room_for(&self, run: Run) -> bool {
+        let most = self.config.pages_in_flight;
+        self.reading == 0 || self.reading + run.count <= most
+    }
+
+    /// Returns whether a thread waits for a page of a run.
+    fn is_awaited(&self, run: Run) -> bool {
+        let mut fetches = self.fetches.range(run.first..PageNumber(run.first.0 + run.count));
+        fetches.any(|(_, fetch)| !fetch.waiters.is_empty())
+    }
+
+    fn read_run(&mut self, host: &mut dyn Host, run: Run) {
+        self.reading += in_flight(run.count);
+        self.post_read(host, run, Landing::Frame(run.first));
+    }
+
+    /// Reads the run with a page now, if it is queued: a thread waits for the page.
+    pub(crate) fn hurry(&mut self, host: &mut dyn Host, page: PageNumber) {
+        let has_page = |run: &Run| (run.first.0..run.first.0 + run.count).contains(&page.0);
+        if let Some(run) =
+            self.queued.iter().position(has_page).and_then(|index| self.queued.remove(index))
+        {
+            self.read_run(host, run);
+        }
+    }
+
+    /// Notes that the read of a run has completed, and posts those that have waited for it.
+    pub(crate) fn end_run(&mut self, host: &mut dyn Host, count: u32) {
+        self.reading = self.reading.saturating_sub(in_flight(count));
+        while let Some(run) = self.queued.front().copied().filter(|run| self.has_room_for(*run)) {
+            self.queued.pop_front();
+            self.read_run(host, run);
         }
     }
 
@@ -165,6 +207,12 @@ impl Node {
         }
         Ok(())
     }
+}
+
+/// Returns for how many pages a read counts among those in flight. Reads of single pages may also be
+/// refreshes of pinned pages, which wait for nothing.
+const fn in_flight(count: u32) -> u32 {
+    if count > 1 { count } else { 0 }
 }
 
 /// Number of directory entries of a node that one read returns: 512 bytes fit into one frame of any

@@ -27,7 +27,7 @@ impl Place {
         // SAFETY: the length is 0, so no byte is used.
         let local = unsafe { Local::new(std::ptr::null_mut(), 0, control, None) };
         let network =
-            Network::new((Rank(rank), 3), &endpoint, &queue, &frames, None, local).unwrap();
+            Network::new((Rank(rank), 3), &endpoint, &queue, &frames, None, (local, None)).unwrap();
         Self { endpoint, network, memory, _control: region }
     }
 

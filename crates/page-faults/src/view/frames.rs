@@ -13,6 +13,7 @@ pub(super) struct TwoMappings {
     view: NonNull<u8>,
     frames: NonNull<u8>,
     bytes: usize,
+    file: OwnedFd,
 }
 
 // SAFETY: the value only has addresses of mappings of its own. Who accesses the memory, upholds the
@@ -36,7 +37,7 @@ impl TwoMappings {
         let rights =
             if is_protected { libc::PROT_NONE } else { libc::PROT_READ | libc::PROT_WRITE };
         match map(address, bytes, rights, &file) {
-            Ok(view) => Ok(Self { view, frames, bytes }),
+            Ok(view) => Ok(Self { view, frames, bytes, file }),
             Err(source) => {
                 unmap(frames, bytes);
                 Err(match address {
@@ -57,6 +58,37 @@ impl TwoMappings {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Writes `bytes` bytes to the file, from this offset on.
+    ///
+    /// # Safety
+    /// `from` must point to as many bytes.
+    pub(super) unsafe fn write(
+        &self,
+        from: *const u8,
+        bytes: usize,
+        offset: usize,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes {
+            let at = libc::off_t::try_from(offset + done).map_err(io::Error::other)?;
+            // SAFETY: the caller upholds this.
+            let written = unsafe {
+                libc::pwrite(self.file.as_raw_fd(), from.add(done).cast(), bytes - done, at)
+            };
+            match usize::try_from(written) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => done += written,
+                Err(_negative) => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -157,6 +157,22 @@ impl Pages {
         }
     }
 
+    /// Replaces the frames of pages by one system call. Frames that do not exist yet are not filled
+    /// with zeros first, as they are when they are written through their mapping. The bytes are placed
+    /// in any order.
+    ///
+    /// # Errors
+    /// The error of the kernel, for example if the host has no memory, or if pages are outside of the
+    /// view. Some bytes may be placed then.
+    ///
+    /// # Safety
+    /// `from` must point to the bytes of as many pages.
+    pub unsafe fn write_frames(&self, pages: Range<usize>, from: *const u8) -> io::Result<()> {
+        self.check(&pages).map_err(io::Error::other)?;
+        // SAFETY: the caller upholds this.
+        unsafe { self.frames.write(from, pages.len() * PAGE_BYTES, pages.start * PAGE_BYTES) }
+    }
+
     /// Guards pages: afterwards each write to them is a fault of this process, until
     /// [`Self::unguard`], even if the page is writable or its writes are noted. Costs one system
     /// call. Each range that is guarded apart from others needs up to two mappings of the kernel. Does
@@ -322,12 +338,12 @@ impl Pages {
         let bytes = self.bytes_at(run);
         let mut tries = 0;
         loop {
-            self.fill(run);
             match faults.map(bytes.clone(), is_protected) {
                 Ok(()) => break,
-                // The kernel has taken a page out of memory meanwhile.
+                // The file does not have a page yet, or the kernel has taken it out of memory.
                 Err(error) if error.raw_os_error() == Some(libc::EFAULT) && tries < TRIES_MAX => {
                     tries += 1;
+                    self.fill(run);
                 }
                 Err(source) => return Err(self.refused("map", run, source)),
             }

@@ -137,6 +137,23 @@ fn a_write_to_a_readable_page_is_seen() {
 }
 
 #[test]
+fn frames_that_are_written_by_a_system_call_have_their_bytes() {
+    with_each_method(|method| {
+        let noted = Noted::new(method, 4);
+        noted.set_in_frame(2, 1);
+        let bytes: Vec<u8> =
+            [7_u32, 8].iter().flat_map(|word| word.to_ne_bytes().repeat(1024)).collect();
+        // SAFETY: the bytes are those of two pages.
+        unsafe { noted.pages().write_frames(1..3, bytes.as_ptr()).unwrap() };
+        assert_eq!([0, 1, 2, 3].map(|page| noted.in_frame(page)), [0, 7, 8, 0]);
+        assert_eq!([noted.read(1), noted.read(2)], [7, 8], "{method}");
+        // SAFETY: as above.
+        let outside = unsafe { noted.pages().write_frames(3..5, bytes.as_ptr()) };
+        assert!(outside.is_err());
+    });
+}
+
+#[test]
 fn a_write_to_a_guarded_page_faults_and_is_seen_as_before_without_the_guard() {
     with_each_method(|method| {
         let noted = Noted::new(method, 6);

@@ -48,17 +48,22 @@ impl Cluster {
 
     /// Lets time pass until nothing happens any more.
     pub(super) fn settle(&mut self) {
-        while let Some(event) = self.network.next_event() {
-            match event {
-                Event::Perform { flight, part } => self.network.perform(flight, part),
-                Event::Complete { flight } => self.network.complete(flight),
-                Event::Poll(rank) => {
-                    let mut port = Port { network: &mut self.network, me: Rank(rank) };
-                    self.nodes[usize::from(rank)].poll(&mut port);
-                }
-                _ => {}
+        while self.step() {}
+    }
+
+    /// Lets time pass until something happens. Returns false if nothing happens any more.
+    pub(super) fn step(&mut self) -> bool {
+        let Some(event) = self.network.next_event() else { return false };
+        match event {
+            Event::Perform { flight, part } => self.network.perform(flight, part),
+            Event::Complete { flight } => self.network.complete(flight),
+            Event::Poll(rank) => {
+                let mut port = Port { network: &mut self.network, me: Rank(rank) };
+                self.nodes[usize::from(rank)].poll(&mut port);
             }
+            _ => {}
         }
+        true
     }
 
     /// Calls, and returns the result. Panics if the call waits for ever.

@@ -85,6 +85,8 @@ pub(super) struct Network {
     pub(super) timing: Option<Timing>,
     /// The number of reads that nodes have posted.
     pub(super) posted_reads: u64,
+    /// The bytes of reads of pages that are in flight, and the most that ever were.
+    pub(super) read_bytes: (u32, u32),
     /// When the link of each node has sent what it has to send. Only for times.
     free_at: Vec<u64>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -108,6 +110,7 @@ impl Network {
             lies: None,
             timing: None,
             posted_reads: 0,
+            read_bytes: (0, 0),
             free_at: vec![0; nodes],
             events: BinaryHeap::new(),
             order: 0,
@@ -170,7 +173,12 @@ impl Network {
         if self.dead[to.index()] || self.dead[from.index()] {
             return;
         }
-        self.posted_reads += u64::from(matches!(operation, Owned::Read { .. }));
+        if let Owned::Read { length, landing, .. } = operation {
+            self.posted_reads += 1;
+            let (now, most) = &mut self.read_bytes;
+            *now += if landing == Landing::Buffer { 0 } else { length };
+            *most = (*most).max(*now);
+        }
         let pair = from.index() * self.memories.len() + to.index();
         let (last, last_message) = self.last[pair];
         let timing = self.timing.filter(|_| from != to);
@@ -248,7 +256,8 @@ impl Network {
             return;
         }
         let mut bytes = Vec::new();
-        if let Owned::Read { landing, .. } = operation {
+        if let Owned::Read { landing, length, .. } = operation {
+            self.read_bytes.0 -= if landing == Landing::Buffer { 0 } else { length };
             let memory = &mut self.memories[from.index()];
             let page = |page: PageNumber| page.index() as u64 * PAGE_BYTES as u64;
             let target = match landing {

@@ -4,12 +4,13 @@ use super::cluster::Cluster;
 use crate::call::{AtomicOperation, Call};
 use crate::clock::Clock;
 use crate::config::{Coherence, Config};
-use crate::diff::PAGE_WORDS;
+use crate::diff::{PAGE_BYTES, PAGE_WORDS};
 use crate::error::{CallError, Failure, Fault, Misuse};
 use crate::identity::{PageNumber, Rank, ThreadNumber};
 use crate::layout::{Layout, log_entry};
 use crate::memory::Access;
 use crate::message::{Message, Question};
+use crate::node::Node;
 use crate::transport::{Arrival, Reason};
 
 const PAGE: PageNumber = PageNumber(0);
@@ -201,6 +202,47 @@ fn of_pages_that_are_fetched_together_only_those_that_a_notice_overtakes_are_fet
         assert_eq!(found, [value(0), value(1), value(7), value(3)]);
     }
     assert!(cluster.nodes[1].counters().stale_fetches > 0);
+}
+
+//= dsm-protocol.md: fetch.9
+#[test]
+fn of_a_long_range_few_pages_are_in_flight_and_those_that_a_thread_waits_for_come_first() {
+    for notes_writes in [false, true] {
+        let config = Config { pages: 1000, threads: 2, pages_in_flight: 128, ..config(2) };
+        let mut cluster = Cluster::new(config);
+        cluster.network.memories[1].notes_writes = notes_writes;
+        cluster.settle();
+        for page in 0..1000 {
+            cluster.write(0, page * PAGE_WORDS, page as u32);
+        }
+        cluster.call(0, Call::Release).unwrap();
+        cluster.call(1, Call::Acquire).unwrap();
+        cluster.start_of(1, 1, Call::Prefetch { first: PageNumber(0), count: 1000 }).unwrap();
+        assert_eq!(cluster.nodes[1].take(ThreadNumber(1)), Some(Ok(0)));
+        let is_homeless =
+            |node: &Node| (0..1000).any(|page| node.home_of(PageNumber(page)).is_none());
+        while is_homeless(&cluster.nodes[1]) {
+            cluster.step();
+        }
+        cluster.start(1, Call::ReadFault(PageNumber(970))).unwrap();
+        let mut result = None;
+        while result.is_none() {
+            cluster.step();
+            result = cluster.take(1);
+        }
+        assert_eq!(result, Some(Ok(0)));
+        assert_eq!(cluster.access(1, 970), Access::Read);
+        let present = |cluster: &Cluster| {
+            (0..1000).filter(|page| cluster.access(1, *page) == Access::Read).count()
+        };
+        assert!(present(&cluster) < 600, "{} pages are present", present(&cluster));
+        cluster.settle();
+        assert_eq!(present(&cluster), 1000);
+        // The thread waits for a run of 40 pages, which exceeds the limit.
+        assert_eq!(cluster.network.read_bytes, (0, (128 + 40) * PAGE_BYTES as u32));
+        let found = [0, 500, 970, 999].map(|page| cluster.read(1, page * PAGE_WORDS));
+        assert_eq!(found, [0, 500, 970, 999]);
+    }
 }
 
 //= dsm-protocol.md: fetch.8
@@ -553,7 +595,7 @@ fn nodes_at_different_barriers_end_with_the_barrier() {
         cluster.start(rank, Call::Barrier { address, count: 2 }).unwrap();
     }
     cluster.settle();
-    let failures: Vec<_> = cluster.nodes.iter().filter_map(crate::Node::failure).collect();
+    let failures: Vec<_> = cluster.nodes.iter().filter_map(Node::failure).collect();
     assert_eq!(failures.len(), 2);
     let found = failures.iter().any(|failure| {
         matches!(failure, Failure::Protocol { fault: Fault::Barrier { count: 2, .. }, .. })
@@ -812,6 +854,7 @@ fn settings_out_of_range_are_refused() {
         Config { log_entries: 3, ..valid },
         Config { fetch_pages: 0, ..valid },
         Config { read_ahead: 0, ..valid },
+        Config { pages_in_flight: 0, ..valid },
     ] {
         assert!(!wrong.is_valid(), "{wrong:?}");
     }

@@ -49,7 +49,9 @@ fn settings(seed: u64) -> Settings {
     let death = random
         .one_in(12)
         .then(|| (random.below(usize::from(nodes)) as u8, random.below(400_000) as u64));
-    let config = Config { read_ahead: random.pick(&[1, 2, 256]), ..config };
+    let read_ahead = random.pick(&[1, 2, 256]);
+    let pages_in_flight = random.pick(&[1, 2, 4, 256]);
+    let config = Config { read_ahead, pages_in_flight, ..config };
     Settings { seed, shape, config, death, lies_one_in: 0, notes_writes, timing: None }
 }
 
