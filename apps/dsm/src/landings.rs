@@ -16,6 +16,7 @@ use crate::words;
 /// thirds of the time. The places are used again and again, so that they stay in the cache.
 #[derive(Debug)]
 pub(crate) struct Landings {
+    endpoint: Endpoint,
     pages: Arc<Pages>,
     /// Keeps the places registered.
     _region: MemoryRegion,
@@ -37,7 +38,7 @@ impl Landings {
         let id = region.region().id;
         let place = |index| LandingPlace { region: id, offset: index * PLACE_BYTES as u64 };
         let free = (0..PLACES).rev().map(place).collect();
-        Ok(Self { pages, _region: region, buffer, free })
+        Ok(Self { endpoint: endpoint.clone(), pages, _region: region, buffer, free })
     }
 
     /// Takes a place for the bytes of pages from `first` on. Returns `None` if they have to arrive in
@@ -67,6 +68,9 @@ impl Landings {
         if written.is_err() {
             self.copy(offset, first, count);
         }
+        // Peers that wait for pages of this rank would otherwise wait for all runs that have arrived.
+        // This fails only in a forked child, which has no runs.
+        let _forked = self.endpoint.drive();
     }
 
     /// Writes bytes to frames word by word. If the host has no memory for a frame, the access faults.
@@ -89,10 +93,10 @@ impl Landings {
     }
 }
 
-/// Bytes of a place: the pages of a block of the table of sharers.
-const PLACE_BYTES: usize = 64 * PAGE_BYTES;
+/// Bytes of a place: the pages that one read fetches, at most.
+const PLACE_BYTES: usize = 32 * PAGE_BYTES;
 
-/// Number of places: 2 MiB.
+/// Number of places: 1 MiB, which the machine keeps in flight.
 const PLACES: u64 = 8;
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -56,7 +56,7 @@ impl Config {
             log_entries: 1 << 16,
             coherence: Coherence::Notices,
             fetch_pages: 1,
-            read_ahead: 256,
+            read_ahead: 1024,
             // 1 MiB: more would not be in the cache any more when it is used.
             pages_in_flight: 256,
             history: true,

@@ -94,6 +94,14 @@ impl Fetch {
     }
 }
 
+/// Pages of a run, at most: 128 KiB. A block of the table of sharers consists of whole runs.
+///
+/// A node does not serve its peers while it maps a run. With half or twice as many pages, two nodes that
+/// read 32 MiB from each other take 1.1 times as long.
+const RUN_PAGES: u32 = 32;
+
+const _: () = assert!(BLOCK_PAGES.is_multiple_of(RUN_PAGES));
+
 /// Consecutive pages with one home, which one read fetches. They are in one block of the table of
 /// sharers.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +121,7 @@ impl Run {
 
     /// Returns whether the run may also have the page.
     pub(crate) const fn takes(&self, page: PageNumber, home: Rank) -> bool {
-        let is_next = page.0 == self.first.0 + self.count && !page.0.is_multiple_of(BLOCK_PAGES);
+        let is_next = page.0 == self.first.0 + self.count && !page.0.is_multiple_of(RUN_PAGES);
         is_next && home.0 == self.home.0
     }
 }

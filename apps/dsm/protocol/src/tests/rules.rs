@@ -153,8 +153,8 @@ fn consecutive_pages_of_one_home_are_announced_and_fetched_together() {
         cluster.barrier();
         let before = cluster.network.posted_reads;
         assert_eq!(cluster.call(1, Call::Prefetch { first: PageNumber(10), count: 150 }), Ok(0));
-        // Three reads of directory entries, and the runs 10, 64, 70, 71, 91 and 128.
-        assert_eq!(cluster.network.posted_reads - before, 9);
+        // Three reads of directory entries, and the runs 10, 32, 64, 70, 71, 91, 96 and 128.
+        assert_eq!(cluster.network.posted_reads - before, 11);
         let counters = cluster.nodes[1].counters();
         assert_eq!((counters.faults, counters.fetches), (0, 149));
         for page in (10..160).filter(|page| *page != 90) {
@@ -238,8 +238,8 @@ fn of_a_long_range_few_pages_are_in_flight_and_those_that_a_thread_waits_for_com
         assert!(present(&cluster) < 600, "{} pages are present", present(&cluster));
         cluster.settle();
         assert_eq!(present(&cluster), 1000);
-        // The thread waits for a run of 40 pages, which exceeds the limit.
-        assert_eq!(cluster.network.read_bytes, (0, (128 + 40) * PAGE_BYTES as u32));
+        // The thread waits for a run of 32 pages, which exceeds the limit.
+        assert_eq!(cluster.network.read_bytes, (0, (128 + 32) * PAGE_BYTES as u32));
         let found = [0, 500, 970, 999].map(|page| cluster.read(1, page * PAGE_WORDS));
         assert_eq!(found, [0, 500, 970, 999]);
     }
