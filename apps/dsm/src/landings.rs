@@ -16,7 +16,6 @@ use crate::words;
 /// thirds of the time. The places are used again and again, so that they stay in the cache.
 #[derive(Debug)]
 pub(crate) struct Landings {
-    endpoint: Endpoint,
     pages: Arc<Pages>,
     /// Keeps the places registered.
     _region: MemoryRegion,
@@ -38,7 +37,7 @@ impl Landings {
         let id = region.region().id;
         let place = |index| LandingPlace { region: id, offset: index * PLACE_BYTES as u64 };
         let free = (0..PLACES).rev().map(place).collect();
-        Ok(Self { endpoint: endpoint.clone(), pages, _region: region, buffer, free })
+        Ok(Self { pages, _region: region, buffer, free })
     }
 
     /// Takes a place for the bytes of pages from `first` on. Returns `None` if they have to arrive in
@@ -68,9 +67,6 @@ impl Landings {
         if written.is_err() {
             self.copy(offset, first, count);
         }
-        // Peers that wait for pages of this rank would otherwise wait for all runs that have arrived.
-        // This fails only in a forked child, which has no runs.
-        let _forked = self.endpoint.drive();
     }
 
     /// Writes bytes to frames word by word. If the host has no memory for a frame, the access faults.

@@ -71,6 +71,8 @@ pub(crate) struct Network {
     staging: Staging,
     receives: Staging,
     landings: Option<Landings>,
+    /// Whether a run of pages has arrived since [`Network::poll`] has last reported nothing.
+    has_landed: bool,
     /// The places of posted receives, by the number that their completions have.
     posted: Vec<Place>,
     flights: HashMap<u64, (usize, Waiting)>,
@@ -99,6 +101,7 @@ impl Network {
             staging: Staging::new(endpoint)?,
             receives: Staging::new(endpoint)?,
             landings,
+            has_landed: false,
             posted: Vec::new(),
             flights: HashMap::new(),
             arrivals: VecDeque::new(),
@@ -240,6 +243,7 @@ impl Network {
                 (answer, flight.what)
             {
                 landings.write(place, first, flight.length as usize);
+                self.has_landed = true;
             }
             landings.give_back(place);
         }
@@ -416,13 +420,19 @@ impl Network {
     }
 
     /// Returns the next arrival. If there is none, flushes. Does not drive the endpoint.
+    ///
+    /// Also reports nothing after a run of pages, although more completions may be in the queue: first
+    /// the thread drives the endpoint, so that peers that wait for pages of this rank do not wait for
+    /// all runs that have arrived.
     pub(crate) fn poll(&mut self, buffer: &mut Vec<u8>) -> Option<Arrival> {
         loop {
             if let Some((arrival, bytes)) = self.arrivals.pop_front() {
                 *buffer = bytes;
                 return Some(arrival);
             }
-            if let Some(completion) = self.queue.poll() {
+            if !std::mem::take(&mut self.has_landed)
+                && let Some(completion) = self.queue.poll()
+            {
                 self.handle(&completion);
                 continue;
             }
