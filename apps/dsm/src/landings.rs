@@ -21,6 +21,8 @@ pub(crate) struct Landings {
     _region: MemoryRegion,
     buffer: Arc<Buffer>,
     free: Vec<LandingPlace>,
+    /// Pages that arrive alone, in frames that are allocated once their reads are in flight.
+    single: Vec<PageNumber>,
 }
 
 /// A place for the bytes of one read.
@@ -37,7 +39,7 @@ impl Landings {
         let id = region.region().id;
         let place = |index| LandingPlace { region: id, offset: index * PLACE_BYTES as u64 };
         let free = (0..PLACES).rev().map(place).collect();
-        Ok(Self { pages, _region: region, buffer, free })
+        Ok(Self { pages, _region: region, buffer, free, single: Vec::new() })
     }
 
     /// Takes a place for the bytes of pages from `first` on. Returns `None` if they have to arrive in
@@ -45,6 +47,7 @@ impl Landings {
     pub(crate) fn take(&mut self, first: PageNumber, bytes: usize) -> Option<LandingPlace> {
         let count = bytes / PAGE_BYTES;
         if count < 2 {
+            self.single.push(first);
             return None;
         }
         let place = self.free.pop_if(|_| bytes <= PLACE_BYTES);
@@ -52,6 +55,14 @@ impl Landings {
             self.pages.allocate(first.index()..first.index() + count);
         }
         place
+    }
+
+    /// Allocates the frames of single pages whose reads are in flight. Otherwise a fault of the kernel
+    /// would do so when the bytes arrive, and the thread that waits for the page would wait longer.
+    pub(crate) fn allocate(&mut self) {
+        for page in self.single.drain(..) {
+            self.pages.allocate(page.index()..page.index() + 1);
+        }
     }
 
     /// Writes the bytes that have arrived at a place to the frames of pages from `first` on.
@@ -143,6 +154,8 @@ mod tests {
         let endpoint = Endpoint::bind("127.0.0.1:0").unwrap();
         let mut landings = Landings::new(&endpoint, Arc::clone(view.pages())).unwrap();
         assert_eq!(landings.take(PageNumber(0), PAGE_BYTES), None);
+        landings.allocate();
+        assert!(landings.single.is_empty());
         assert_eq!(landings.take(PageNumber(0), PLACE_BYTES + PAGE_BYTES), None);
         for _ in 0..PLACES {
             assert!(landings.take(PageNumber(0), PLACE_BYTES).is_some());

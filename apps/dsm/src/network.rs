@@ -306,6 +306,9 @@ impl Network {
         for rank in (0..self.peers.len()).filter(|rank| unsent >> rank & 1 == 1) {
             self.drain(rank);
         }
+        if let Some(landings) = &mut self.landings {
+            landings.allocate();
+        }
     }
 
     /// Posts the operations that wait for a peer, as many as its connection takes. The last one sends
