@@ -127,13 +127,17 @@ impl Memory {
             self.end_guard(other.start);
         }
         pages.clone().for_each(|page| self.twins.remove(page));
-        let guarded = self.pages.guard(pages.clone());
-        let is_guarded = guarded.is_ok();
-        self.note(guarded);
-        if is_guarded {
-            self.guards.add(pages.clone());
+        match self.pages.guard(pages.clone()) {
+            Ok(true) => {
+                self.guards.add(pages.clone());
+                true
+            }
+            Ok(false) => false,
+            Err(error) => {
+                self.note(Err(error));
+                false
+            }
         }
-        is_guarded
     }
 
     /// Ends the guard of a page and of those with which it was guarded. They get their twins now.

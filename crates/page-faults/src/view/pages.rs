@@ -178,16 +178,23 @@ impl Pages {
     /// call. Each range that is guarded apart from others needs up to two mappings of the kernel. Does
     /// nothing with [`Method::Protection`], with which each first write is a fault anyway.
     ///
+    /// Returns false if the process has too many mappings. Then the pages are not guarded.
+    ///
     /// # Errors
     /// Those of [`Self::map`].
-    pub fn guard(&self, pages: Range<usize>) -> Result<(), ViewError> {
+    pub fn guard(&self, pages: Range<usize>) -> Result<bool, ViewError> {
         self.check(&pages)?;
         if self.method() == Method::Protection {
-            return Ok(());
+            return Ok(true);
         }
         // A thread that faults looks at the bits to find out why.
         self.set_guards(&pages, true);
-        self.allow(&pages, libc::PROT_READ)
+        match self.allow(&pages, libc::PROT_READ) {
+            Ok(()) => Ok(true),
+            // The kernel may have changed some of the pages.
+            Err(ViewError::Mappings { .. }) => self.unguard(pages).map(|()| false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Ends the guard of pages. Their accesses are seen as before.

@@ -158,7 +158,7 @@ fn a_write_to_a_guarded_page_faults_and_is_seen_as_before_without_the_guard() {
     with_each_method(|method| {
         let noted = Noted::new(method, 6);
         let pages = noted.pages();
-        pages.guard(1..4).unwrap();
+        assert!(pages.guard(1..4).unwrap());
         assert_eq!(pages.missing(), None, "{method}");
         pages.map(0..6, Access::Read).unwrap();
         noted.take_written();
