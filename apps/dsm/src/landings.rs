@@ -68,11 +68,9 @@ impl Landings {
     /// Writes the bytes that have arrived at a place to the frames of pages from `first` on.
     pub(crate) fn write(&self, place: LandingPlace, first: PageNumber, bytes: usize) {
         let (offset, count) = (place.offset, bytes / PAGE_BYTES);
-        let from = std::ptr::with_exposed_provenance(self.buffer.address() as usize);
-        let from: *const u8 = from;
         // SAFETY: the buffer has a place at this offset, of at least so many bytes.
         let written = unsafe {
-            let from = from.add(offset as usize);
+            let from = self.buffer.as_ptr().add(offset as usize);
             self.pages.write_frames(first.index()..first.index() + count, from)
         };
         if written.is_err() {
