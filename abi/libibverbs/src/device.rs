@@ -338,6 +338,7 @@ fn devices_of(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
                 devices.push(verbs_iwarp::device(verbs_iwarp::Settings {
                     name: device.name,
                     strictness: settings.strictness,
+                    progress_processor: settings.progress_processor,
                     crc,
                     markers,
                     fpdu_bytes,

@@ -118,7 +118,7 @@ impl Instance {
             manager: Arc::clone(&manager),
             statistics: statistics.clone(),
         };
-        let runtime = Runtime::start(config()?, all, Box::new(hooks)).map_err(failed)?;
+        let runtime = Runtime::start(config(settings)?, all, Box::new(hooks)).map_err(failed)?;
         if let Some(statistics) = statistics {
             statistics.watch(&runtime);
         }
@@ -325,13 +325,14 @@ impl Wrapping {
 }
 
 /// Returns the runtime configuration of a device.
-fn config() -> Result<RuntimeConfig, Error> {
+fn config(settings: &Settings) -> Result<RuntimeConfig, Error> {
     let usual = RuntimeConfig::from_entropy().map_err(failed)?;
     Ok(RuntimeConfig {
         engine: EngineConfig::default()
             .requests_max(REQUESTS_MAX)
             .confirm_ns(CONFIRM_NS)
             .read_depth(READ_DEPTH.into()),
+        progress_processor: settings.progress_processor,
         handles_max: 1,
         submissions_max: 1,
         regions: TableLimits::default()

@@ -31,6 +31,9 @@ pub struct Settings {
     /// UDP port of the first slot; `None` for the default port. A slot is a UDP port, and each
     /// started device claims one.
     pub slot_base: Option<u16>,
+    /// The processor to which the devices pin their progress threads, numbered as in the kernel.
+    /// `None` means any processor.
+    pub progress_processor: Option<usize>,
     /// Whether the devices give programs more than they ask for, for example more inline bytes.
     pub strictness: Strictness,
     /// What the iWARP devices ask of their peers, and how they send.
@@ -111,6 +114,7 @@ impl Default for Settings {
             faults: FaultShares::default(),
             log: LogLevel::default(),
             slot_base: None,
+            progress_processor: None,
             strictness: Strictness::default(),
             iwarp: IwarpSettings::default(),
         }
@@ -192,6 +196,9 @@ impl Settings {
         if let Some(base) = value_of(SLOT_BASE) {
             let port: u16 = base.parse().map_err(|error| wrong(SLOT_BASE, error))?;
             settings.slot_base = Some(port);
+        }
+        if let Some(processor) = value_of(PROGRESS_PROCESSOR) {
+            settings.progress_processor = Some(read_processor(&processor)?);
         }
         let is_on = |name| value_of(name).map_or(Ok(false), |value| read_switch(name, &value));
         if is_on(STRICT)? {
@@ -302,6 +309,14 @@ fn read_switch(variable: &str, value: &str) -> Result<bool, Error> {
     }
 }
 
+/// Reads the number of a processor. Whether this host has the processor shows when a device starts.
+fn read_processor(text: &str) -> Result<usize, Error> {
+    text.trim().parse().map_err(|_| {
+        let what = format!("{text:?} is no processor; use a number as in /proc/cpuinfo");
+        wrong(PROGRESS_PROCESSOR, what)
+    })
+}
+
 /// Reads the maximum length of the frames of iWARP devices, in bytes.
 fn read_fpdu_bytes(text: &str) -> Result<u16, Error> {
     let range = IwarpSettings::FPDU_BYTES_MIN..=IwarpSettings::FPDU_BYTES_MAX;
@@ -375,6 +390,7 @@ const PCAP: &str = "ETHERNOT_PCAP";
 const FAULTS: &str = "ETHERNOT_FAULTS";
 const LOG: &str = "ETHERNOT_LOG";
 const SLOT_BASE: &str = "ETHERNOT_SLOT_BASE";
+const PROGRESS_PROCESSOR: &str = "ETHERNOT_PROGRESS_PROCESSOR";
 const STRICT: &str = "ETHERNOT_STRICT";
 const IWARP_CRC: &str = "ETHERNOT_IWARP_CRC";
 const IWARP_MARKERS: &str = "ETHERNOT_IWARP_MARKERS";
@@ -405,13 +421,17 @@ mod tests {
             (FAULTS, "loss=0.01, dup=0.5,reorder=1"),
             (LOG, "Debug"),
             (SLOT_BASE, "40000"),
+            (PROGRESS_PROCESSOR, "3"),
             (STRICT, "1"),
         ]);
         let settings = settings.expect("all settings have a meaning");
         assert_eq!((settings.links.len(), settings.device.as_str()), (1, "edge7"));
         assert_eq!(settings.faults, FaultShares { loss: 0.01, duplication: 0.5, reordering: 1.0 });
         assert_eq!((settings.log, settings.slot_base), (LogLevel::Debug, Some(40000)));
-        assert_eq!(settings.strictness, Strictness::Strict);
+        assert_eq!(
+            (settings.strictness, settings.progress_processor),
+            (Strictness::Strict, Some(3))
+        );
         assert!(settings.trace.is_some() && settings.pcap.is_some() && settings.faults.is_any());
     }
 
@@ -555,6 +575,8 @@ mod tests {
             (FAULTS, "luck=0.1"),
             (LOG, "loud"),
             (SLOT_BASE, "65536"),
+            (PROGRESS_PROCESSOR, "-1"),
+            (PROGRESS_PROCESSOR, "first"),
             (STRICT, "yes"),
         ] {
             let Err(Error::Invalid(what)) = read(&[(variable, value)]) else {

@@ -65,6 +65,7 @@ impl Instance {
         let usual = RuntimeConfig::from_entropy().map_err(failed)?;
         let config = RuntimeConfig {
             engine: EngineConfig::default(),
+            progress_processor: settings.progress_processor,
             handles_max: 1,
             submissions_max: 1,
             regions: TableLimits::default()

@@ -12,6 +12,9 @@ pub struct Settings {
     pub name: String,
     /// Whether the device gives programs more than they ask for.
     pub strictness: Strictness,
+    /// The processor to which the device pins its progress thread, numbered as in the kernel. `None`
+    /// means any processor.
+    pub progress_processor: Option<usize>,
     /// Whether to ask peers for CRCs. A connection also has them if only the peer asks.
     pub crc: bool,
     /// Whether to ask peers for markers (RFC 5044 section 4.3) in what they send. Linux siw
@@ -37,6 +40,7 @@ impl Settings {
         Self {
             name: name.into(),
             strictness: Strictness::Lenient,
+            progress_processor: None,
             crc: false,
             markers: false,
             fpdu_bytes: None,
