@@ -146,6 +146,21 @@ impl Guest {
         self.run_inside(&commands.join(" && ")).expect_success();
     }
 
+    /// Replaces the RDMA device of the network card. The new device has the name of its driver
+    /// (`siw` or `rxe`), followed by 0.
+    ///
+    /// # Panics
+    /// Panics if the kernel does not create the device.
+    pub fn replace_device(&self, driver: &str) {
+        // The kernel removes a device in the background, so wait until the list of devices is empty.
+        let command = format!(
+            "for device in $(ls /sys/class/infiniband); do rdma link delete $device || exit 1; done
+             while [ -n \"$(ls /sys/class/infiniband)\" ]; do sleep 0.1; done
+             rdma link add {driver}0 type {driver} netdev eth0"
+        );
+        self.run_inside(&command).expect_success();
+    }
+
     /// Copies a program to the folder that the guest has as /share. Returns its path there.
     ///
     /// # Panics

@@ -223,6 +223,18 @@ pub(super) const PAPER_001: &[Row] = &[
         "--test=bench_verbs -- --ignored",
         false,
     ),
+    super::none_fails(
+        "comb, iwarp-perf, tcp-perf: a silent peer",
+        "programs",
+        "--test=perf_tools --test=comb -- --ignored silent",
+        false,
+    ),
+    super::none_fails(
+        "guest with the kernel's rxe and siw: iwarp-perf, comb, memory-registration and tcp-perf run",
+        "programs",
+        "--test=perf_tools_in_guest -- --ignored",
+        false,
+    ),
     availability(
         "COMB, nothing sent: availability",
         Bound::AtLeast(0.99, "of the CPU"),
