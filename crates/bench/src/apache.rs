@@ -139,6 +139,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Apach
         own_program: &wishes.own_program,
         host: ProgramHost::Namespace(&star.hosts()[host]),
         cpu: pinned_to.map(|cpus| cpus[usize::from(host == 0)]),
+        protocol_cpu: None,
         folder: folder.path(),
     };
     let clients: Vec<_> = (1..=wishes.client_hosts as usize).map(place).collect();

@@ -82,11 +82,16 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the CPUs that this process may use, in ascending order. If the kernel does not tell,
+/// returns an empty list.
+pub fn allowed() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return Vec::new() };
+    (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
+}
+
 /// Returns the first two CPUs that this process may use, if there are two.
 pub fn first_two() -> Option<[usize; 2]> {
-    let allowed = sched_getaffinity(Pid::from_raw(0)).ok()?;
-    let mut cpus = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false));
-    Some([cpus.next()?, cpus.next()?])
+    allowed().first_chunk().copied()
 }
 
 fn seconds(value: TimeVal) -> f64 {

@@ -109,6 +109,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Gangl
         own_program: &wishes.own_program,
         host: ProgramHost::Namespace(&star.hosts()[host]),
         cpu: pinned_to.map(|cpus| cpus[usize::from(host > 0)]),
+        protocol_cpu: None,
         folder: folder.path(),
     };
     let ways = [Way::Tcp, wishes.other];

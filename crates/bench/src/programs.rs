@@ -122,6 +122,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Progr
         own_program: &wishes.own_program,
         host: ProgramHost::Namespace(namespace),
         cpu: pinned_to.map(|cpus| cpus[cpu]),
+        protocol_cpu: None,
         folder: folder.path(),
     };
     let suite = Suite {

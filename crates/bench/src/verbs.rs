@@ -15,6 +15,7 @@ mod latency;
 pub mod mpi;
 mod mpi_pass;
 mod pass;
+mod placement;
 mod processors;
 pub mod programs;
 mod ranks;
@@ -73,8 +74,11 @@ pub struct Wishes {
     pub mtu: u32,
     /// Whether the kernel should process a host's received packets on the CPU of that host.
     pub steering: bool,
-    /// Whether to restrict each host to one CPU.
+    /// Whether to restrict each host to its own CPUs.
     pub pinning: bool,
+    /// Whether each host has a second CPU, for the protocol: for the device's progress threads and
+    /// for received packets. Needs four CPUs, and `pinning`.
+    pub has_protocol_cpu: bool,
     /// Whether to measure fewer points.
     pub is_quick: bool,
 }
@@ -203,6 +207,10 @@ pub struct Report {
     pub mtu: Option<u32>,
     /// The CPU of the client and the CPU of the server, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
+    /// The CPU for the protocol of the client and that of the server, if it is not the CPU of the
+    /// programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_on: Option<[usize; 2]>,
     /// Whether the kernel processed a host's received packets on the CPU of that host.
     pub steering: Steering,
     /// Samples of each point.
@@ -262,6 +270,17 @@ pub enum VerbsError {
         /// What is missing.
         reason: String,
     },
+    /// The hosts need more CPUs than this process may use.
+    #[error(
+        "a CPU for the protocol of each host cannot be measured here: two hosts need {needed} CPUs, and this process may \
+         use {allowed}; leave out --protocol-cpu, or measure on a machine with more CPUs"
+    )]
+    TooFewCpus {
+        /// Number of CPUs that the hosts need.
+        needed: usize,
+        /// Number of CPUs that this process may use.
+        allowed: usize,
+    },
     /// The files for the programs could not be written.
     #[error("make the folder for the files of the programs: {0}")]
     Files(#[from] io::Error),
@@ -303,7 +322,8 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Verbs
         machine: Machine::this(),
         peer: wishes.peer.as_ref().map(|peer| peer.remote.host().to_string()),
         mtu: wishes.peer.is_none().then_some(wishes.mtu),
-        pinned_to: hosts.cpus(),
+        pinned_to: hosts.program_cpus(),
+        protocol_on: hosts.protocol_cpus().filter(|_| wishes.has_protocol_cpu),
         steering: hosts.steering().clone(),
         runs: wishes.runs,
         sample_seconds: wishes.seconds,

@@ -33,6 +33,7 @@ use crate::{Failure, own_program};
     ethernot bench verbs --tests availability --sizes 256K --html curves.html\n  \
     ethernot bench verbs --tests registration,mpi --quick\n  \
     ethernot bench verbs --device edge0,iwarp0 --tests bandwidth,latency --quick\n  \
+    ethernot bench verbs --protocol-cpu --tests availability --sizes 256K\n  \
     ethernot bench verbs --peer user@node2 --device edge0,system --tests latency")]
 pub(crate) struct Arguments {
     /// Measure fewer points and samples: minutes rather than hours
@@ -85,6 +86,10 @@ pub(crate) struct Arguments {
     /// Do not restrict each host to one CPU
     #[arg(long)]
     no_pinning: bool,
+    /// Give each host a second CPU, for the protocol: for the progress threads of its device and for
+    /// received packets. Needs four CPUs. MPI is not measured
+    #[arg(long, conflicts_with_all = ["no_pinning", "peer"])]
+    protocol_cpu: bool,
     #[command(flatten)]
     output: OutputArguments,
 }
@@ -138,6 +143,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         mtu: arguments.mtu,
         steering: arguments.steering == SteeringArgument::On,
         pinning: !arguments.no_pinning,
+        has_protocol_cpu: arguments.protocol_cpu,
         is_quick: quick,
     })
 }

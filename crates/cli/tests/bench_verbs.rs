@@ -5,7 +5,7 @@ use std::process::Command;
 
 #[test]
 fn bad_input_is_refused_with_the_value_and_the_choices() {
-    let refused: [(&[&str], &[&str]); 9] = [
+    let refused: [(&[&str], &[&str]); 11] = [
         (&["--tests", "speed"], &["speed", "bandwidth, latency, availability, registration, mpi"]),
         (&["--operations", "atomic"], &["atomic", "write, send, read"]),
         (&["--sizes", "0"], &["0", "above 0"]),
@@ -15,6 +15,8 @@ fn bad_input_is_refused_with_the_value_and_the_choices() {
         (&["--runs", "0"], &["0", "--runs"]),
         (&["--seconds", "1000"], &["1000", "0.001 to 600"]),
         (&["--steering", "maybe"], &["maybe", "on, off"]),
+        (&["--protocol-cpu", "--no-pinning"], &["--protocol-cpu", "--no-pinning"]),
+        (&["--protocol-cpu", "--peer", "a@b"], &["--protocol-cpu", "--peer"]),
     ];
     for (arguments, wanted) in refused {
         let output = Command::new(env!("CARGO_BIN_EXE_ethernot"))

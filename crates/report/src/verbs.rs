@@ -133,9 +133,13 @@ fn curve_point(point: &Measurement, one: &Measured) -> Option<Point> {
 }
 
 fn facts(report: &Report) -> String {
-    let pinning = match report.pinned_to {
-        Some([client, server]) => format!("client on CPU {client}, server on CPU {server}"),
-        None => "hosts share all CPUs".to_string(),
+    let pinning = match (report.pinned_to, report.protocol_on) {
+        (Some([client, server]), None) => format!("client on CPU {client}, server on CPU {server}"),
+        (Some([client, server]), Some([of_client, of_server])) => format!(
+            "client on CPU {client} with its protocol on CPU {of_client}, server on CPU {server} with its protocol on \
+             CPU {of_server}"
+        ),
+        (None, _) => "hosts share all CPUs".to_string(),
     };
     let steering = match &report.steering {
         Steering::On => "packets are processed on the receiver's CPU".to_string(),
@@ -317,6 +321,7 @@ mod tests {
             peer: None,
             mtu: Some(1500),
             pinned_to: Some([0, 1]),
+            protocol_on: None,
             steering: Steering::NotWritable("read-only".to_string()),
             runs: 10,
             sample_seconds: 0.1,

@@ -96,6 +96,8 @@ pub struct ProgramPlace<'a> {
     pub host: ProgramHost<'a>,
     /// The CPU that the program is restricted to.
     pub cpu: Option<usize>,
+    /// The CPU of the progress threads of the program's device, if it differs from `cpu`.
+    pub protocol_cpu: Option<usize>,
     /// Folder for the program's output.
     pub folder: &'a Path,
 }
@@ -157,7 +159,9 @@ impl Running {
         let spec = serde_json::to_string(&spec).map_err(io::Error::from).map_err(failed)?;
         let output = place.folder.join(format!("{name}.out"));
         let errors = place.folder.join(format!("{name}.err"));
+        let protocol_cpu = place.protocol_cpu.map(|cpu| (PROGRESS_PROCESSOR, cpu.to_string()));
         let child = Command::new(place.own_program)
+            .envs(protocol_cpu)
             .arg(SUBCOMMAND)
             .arg(spec)
             .stdin(input)
@@ -408,6 +412,9 @@ fn seconds_of_children() -> f64 {
 fn pause() {
     clock::sleep_until(clock::monotonic_ns() + PAUSE.as_nanos() as u64);
 }
+
+/// The variable that pins the progress threads of a device.
+const PROGRESS_PROCESSOR: &str = "ETHERNOT_PROGRESS_PROCESSOR";
 
 /// Interval between two checks of a program. It is long enough that the checks do not slow down the
 /// program.

@@ -211,6 +211,7 @@ mod tests {
             own_program: Path::new("own"),
             host: ProgramHost::Namespace("host"),
             cpu: None,
+            protocol_cpu: None,
             folder: Path::new("folder"),
         };
         let load = Load {

@@ -7,13 +7,11 @@ use std::thread;
 use crate::cpu;
 use testbed::clock::Stopwatch;
 
-/// Returns the variation of the times of the work, in percent of the shortest time. With `cpus`,
-/// measures both CPUs, and returns the larger variation. Without `cpus`, runs the work on any CPU.
-pub(super) fn variation_percent(cpus: Option<[usize; 2]>) -> f64 {
-    let places: Vec<Option<usize>> = match cpus {
-        Some(cpus) => cpus.map(Some).to_vec(),
-        None => vec![None],
-    };
+/// Returns the variation of the times of the work, in percent of the shortest time. Measures all of
+/// `cpus`, and returns the largest variation. If `cpus` is empty, runs the work on any CPU.
+pub(super) fn variation_percent(cpus: &[usize]) -> f64 {
+    let places: Vec<Option<usize>> =
+        if cpus.is_empty() { vec![None] } else { cpus.iter().copied().map(Some).collect() };
     let threads: Vec<_> = places
         .into_iter()
         .map(|cpu| {

@@ -65,7 +65,8 @@ pub struct Measured {
     /// CPU seconds of both programs per 10^9 bytes; 0 in tests of latency.
     pub cpu_seconds_per_gigabyte: f64,
     /// Fraction of the time that the CPUs of client and server spent on interrupts, such as for
-    /// received packets. All points of a pass have the same value.
+    /// received packets. If the protocol has CPUs of its own, the fraction of these CPUs. All points
+    /// of a pass have the same value.
     pub interrupt_shares: [f64; 2],
     /// The samples in the order of their measurement.
     pub samples: Vec<f64>,

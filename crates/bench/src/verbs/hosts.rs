@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::mpi::Mpis;
+use super::placement::{HostCpus, Wanted, choose};
 use super::ranks::{RankHost, Ranks};
 use super::traffic::Traffic;
 use super::{Peer, Steering, VerbsError, Wishes};
@@ -23,7 +24,7 @@ use testbed::pair::NamespacePair;
 pub(super) struct Hosts {
     kind: Kind,
     folder: Folder,
-    cpus: Option<[usize; 2]>,
+    cpus: Option<[HostCpus; 2]>,
     steering: Steering,
     /// The MPIs, if a test needs them.
     mpis: Option<Mpis>,
@@ -72,6 +73,8 @@ impl Hosts {
     }
 
     fn create_namespaces(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Self, VerbsError> {
+        // Choose the CPUs first, so that nothing is created if there are too few.
+        let cpus = cpus(wishes)?;
         for name in remove_leftovers() {
             observer.on_note(&format!("removed {name}, which a killed run had left behind"));
         }
@@ -80,18 +83,18 @@ impl Hosts {
             await_carrier(namespace);
         }
         let folder = Folder::create("verbs")?;
-        let cpus = if wishes.pinning { cpu::first_two() } else { None };
         if wishes.pinning && cpus.is_none() {
             observer.on_note("this process may use only one CPU, so both hosts share this CPU");
         }
         let steering = match cpus {
-            Some(cpus) if wishes.steering => steer(&pair, cpus),
+            Some(cpus) if wishes.steering => steer([pair.client(), pair.server()], cpus),
             _ => Steering::Off,
         };
         if let Steering::NotWritable(reason) = &steering {
             observer.on_note(&format!("packets are processed on the sender's CPU: {reason}"));
         }
-        let mpis = if wishes.tests.iter().any(|test| test.runs_mpi()) {
+        let runs_mpi = wishes.tests.iter().any(|test| test.runs_mpi());
+        let mpis = if runs_mpi && !wishes.has_protocol_cpu {
             Some(Mpis::prepare(ranks(&pair, cpus, &folder)?, &folder))
         } else {
             None
@@ -121,8 +124,22 @@ impl Hosts {
         }
     }
 
-    pub(super) const fn cpus(&self) -> Option<[usize; 2]> {
-        self.cpus
+    /// Returns the CPUs of the programs of client and server, if each host has its own.
+    pub(super) fn program_cpus(&self) -> Option<[usize; 2]> {
+        self.cpus.map(|hosts| hosts.map(|cpus| cpus.program))
+    }
+
+    /// Returns the CPUs of the protocol of client and server, if each host has its own CPUs.
+    pub(super) fn protocol_cpus(&self) -> Option<[usize; 2]> {
+        self.cpus.map(|hosts| hosts.map(|cpus| cpus.protocol))
+    }
+
+    /// Returns all CPUs of the hosts, or nothing if the hosts share all CPUs of this machine.
+    pub(super) fn all_cpus(&self) -> Vec<usize> {
+        let hosts = self.cpus.into_iter().flatten();
+        let mut cpus: Vec<_> = hosts.flat_map(|cpus| [cpus.program, cpus.protocol]).collect();
+        cpus.dedup();
+        cpus
     }
 
     pub(super) const fn steering(&self) -> &Steering {
@@ -158,22 +175,44 @@ impl Hosts {
         host: ProgramHost<'a>,
         index: usize,
     ) -> ProgramPlace<'a> {
-        let cpu = self.cpus.map(|cpus| cpus[index]);
-        ProgramPlace { own_program: &wishes.own_program, host, cpu, folder: self.folder.path() }
+        let cpus = self.cpus.map(|hosts| hosts[index]);
+        let protocol = cpus.filter(|cpus| cpus.has_protocol_cpu()).map(|cpus| cpus.protocol);
+        ProgramPlace {
+            own_program: &wishes.own_program,
+            host,
+            cpu: cpus.map(|cpus| cpus.program),
+            protocol_cpu: protocol,
+            folder: self.folder.path(),
+        }
+    }
+}
+
+/// Chooses the CPUs of the hosts. Returns `None` if the hosts share all CPUs.
+fn cpus(wishes: &Wishes) -> Result<Option<[HostCpus; 2]>, VerbsError> {
+    if !wishes.pinning {
+        return Ok(None);
+    }
+    let allowed = cpu::allowed();
+    let wanted = if wishes.has_protocol_cpu { Wanted::Two } else { Wanted::One };
+    match choose(&allowed, wanted) {
+        None if wanted == Wanted::Two => {
+            Err(VerbsError::TooFewCpus { needed: wanted.needed(), allowed: allowed.len() })
+        }
+        chosen => Ok(chosen),
     }
 }
 
 /// Returns the hosts in the form that the launchers of MPI need.
 fn ranks(
     pair: &NamespacePair,
-    cpus: Option<[usize; 2]>,
+    cpus: Option<[HostCpus; 2]>,
     folder: &Folder,
 ) -> Result<Ranks, VerbsError> {
     let link = &pair.links()[0];
     let host = |namespace: &str, address, index: usize| RankHost {
         namespace: namespace.to_string(),
         address,
-        cpu: cpus.map(|cpus| cpus[index]),
+        cpu: cpus.map(|cpus| cpus[index].program),
     };
     let first = host(pair.client(), link.client.unwrap_or(link.server), 0);
     Ok(Ranks::create([first, host(pair.server(), link.server, 1)], folder)?)
@@ -193,11 +232,11 @@ fn await_carrier(namespace: &str) {
     }
 }
 
-/// Makes the kernel process a host's received packets on the CPU of this host. Otherwise the kernel
-/// processes them on the CPU of the sender.
-fn steer(pair: &NamespacePair, cpus: [usize; 2]) -> Steering {
-    for (namespace, cpu) in [pair.client(), pair.server()].into_iter().zip(cpus) {
-        let mask = mask(cpu);
+/// Makes the kernel process a host's received packets on the host's CPU for the protocol. Otherwise
+/// the kernel processes them on the CPU of the sender.
+fn steer(namespaces: [&str; 2], cpus: [HostCpus; 2]) -> Steering {
+    for (namespace, cpus) in namespaces.into_iter().zip(cpus) {
+        let mask = mask(cpus.protocol);
         let script = format!("for file in {QUEUES}; do echo {mask} > \"$file\" || exit 1; done");
         // In `ip netns exec`, `/sys` shows the interfaces of the namespace.
         let words = ["netns", "exec", namespace, "sh", "-c", &script];
@@ -233,6 +272,15 @@ const QUEUES: &str = "/sys/class/net/*/queues/rx-*/rps_cpus";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_setting_that_cannot_be_written_is_reported_with_the_reason() {
+        let cpus = choose(&[0, 1], Wanted::One).unwrap();
+        let steering = steer(["no-such-host-1", "no-such-host-2"], cpus);
+        let Steering::NotWritable(reason) = steering else { panic!("{steering:?}") };
+        assert!(reason.starts_with("rps_cpus cannot be set to 1: "), "{reason}");
+        assert!(!reason.ends_with(": "), "{reason}");
+    }
 
     #[test]
     fn masks_have_groups_of_32_cpus() {

@@ -62,7 +62,7 @@ pub(super) enum MpiError {
 impl MpiError {
     /// Returns the error of a test that needs an MPI, if no MPI was prepared.
     pub(super) fn not_prepared() -> Self {
-        Self::Missing("MPI is measured between namespaces only".to_string())
+        Self::Missing(NOT_PREPARED.to_string())
     }
 }
 
@@ -344,3 +344,7 @@ const DOCUMENT_ENDS: &str = "\n}\n";
 
 /// Time limit for a program to end after its output. MPICH over TCP sometimes does not end.
 const PARTING: Duration = Duration::from_secs(5);
+
+/// The reason why no MPI was prepared. Both ranks have the same command line, so they cannot have
+/// different CPUs for the protocol.
+const NOT_PREPARED: &str = "MPI is measured between namespaces only, and without --protocol-cpu";

@@ -142,7 +142,7 @@ impl Measuring<'_> {
     ) -> Once {
         let contenders = &self.pass.contenders;
         let mut repetitions = vec![None; contenders.len()];
-        let before = dry_run::variation_percent(self.hosts.cpus());
+        let before = dry_run::variation_percent(&self.hosts.all_cpus());
         for turn in 0..contenders.len() {
             let place = (turn + repetition) % contenders.len();
             let contender = &contenders[place];
@@ -160,7 +160,7 @@ impl Measuring<'_> {
                 Err(error) => taken[place] = Err(error.to_string()),
             }
         }
-        let after = dry_run::variation_percent(self.hosts.cpus());
+        let after = dry_run::variation_percent(&self.hosts.all_cpus());
         Once { repetitions, variation_percent: before.max(after) }
     }
 
@@ -170,7 +170,7 @@ impl Measuring<'_> {
         contender: &Contender,
         amount: &str,
     ) -> Result<(Document, [f64; 2]), SampleError> {
-        let before = processors::ticks(self.hosts.cpus());
+        let before = processors::ticks(self.hosts.protocol_cpus());
         let document = match contender {
             Contender::Mpi(mpi, over) => {
                 let mpis = self.hosts.mpis().ok_or(MpiError::not_prepared())?;
@@ -184,7 +184,7 @@ impl Measuring<'_> {
                 Document::parse(&self.ask_server(contender, amount)?)?
             }
         };
-        let after = processors::ticks(self.hosts.cpus());
+        let after = processors::ticks(self.hosts.protocol_cpus());
         let expected = self.pass.sizes.len() * self.pass.windows.len();
         if document.points.len() != expected {
             return Err(SampleError::Points(document.points.len(), expected));

@@ -11,7 +11,7 @@ pub(super) struct Ticks {
     pub(super) interrupts: u64,
 }
 
-/// Returns the ticks of the CPUs of client and server.
+/// Returns the ticks of one CPU of the client and one of the server.
 pub(super) fn ticks(cpus: Option<[usize; 2]>) -> [Ticks; 2] {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     cpus.map_or_else(Default::default, |cpus| cpus.map(|cpu| of_cpu(&text, cpu)))

@@ -224,9 +224,9 @@ impl Measuring<'_> {
     }
 
     fn run_watched(&self) -> Result<(Vec<RegistrationRun>, f64), String> {
-        let before = dry_run::variation_percent(self.hosts.cpus());
+        let before = dry_run::variation_percent(&self.hosts.all_cpus());
         let points = self.run().map_err(|error| error.to_string())?;
-        Ok((points, before.max(dry_run::variation_percent(self.hosts.cpus()))))
+        Ok((points, before.max(dry_run::variation_percent(&self.hosts.all_cpus()))))
     }
 
     fn run(&self) -> Result<Vec<RegistrationRun>, RegistrationError> {
