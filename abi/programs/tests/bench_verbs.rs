@@ -8,7 +8,7 @@ use std::path::Path;
 use bench::verbs::curves::{Curve, Method};
 use bench::verbs::mpi::Mpi;
 use bench::verbs::{FORMAT, Report};
-use programs::{Libraries, Network, Program, Running, Side, are_installed};
+use programs::{Finished, Libraries, Network, Program, Running, Side, are_installed};
 use testbed::namespace::NAMESPACE_DIRECTORY;
 
 /// Starts `ethernot bench verbs` with the libraries under test.
@@ -100,6 +100,42 @@ fn bench_verbs_measures_to_another_host_that_a_shell_reaches() {
     let ended = running.finish();
     assert!(!ended.is_success(), "{ended}");
     assert!(ended.output.contains("the host user@nowhere is not ready"), "{ended}");
+}
+
+/// Runs `ethernot bench verbs` with the libraries under test and with one processor.
+fn on_one_processor(words: &str) -> Option<Finished> {
+    if !are_installed(&["taskset"]) {
+        return None;
+    }
+    // Checks whether it can run here.
+    drop(bench_verbs("--help")?);
+    let program = programs::ethernot().display().to_string();
+    let command = Program::new("taskset", &format!("-c 0 {program} bench verbs {words}"));
+    Some(command.start_bare(&Network::Loopback, Side::Client).finish())
+}
+
+#[test]
+fn hosts_share_the_only_processor_and_the_report_says_so() {
+    let words = "--quick --tests latency --runs 1 --seconds 0.01 --sizes 8 --json -";
+    let Some(ended) = on_one_processor(words) else { return };
+    let output = ended.expect_success();
+    assert!(output.contains("only one CPU, so both hosts share"), "{ended}");
+    let start = output.find("\n{").expect("a document");
+    let report: Report = serde_json::from_str(&output[start..]).expect(output);
+    assert_eq!((report.pinned_to, report.protocol_on), (None, None));
+    let cannot_run = report.points[0].contenders.iter().filter_map(|one| one.cannot_run.as_ref());
+    assert_eq!(cannot_run.count(), 0, "{ended}");
+}
+
+#[test]
+fn a_cpu_for_the_protocol_is_refused_if_there_are_too_few() {
+    let words = "--quick --tests latency --runs 1 --seconds 0.01 --sizes 8 --protocol-cpu --json -";
+    let Some(ended) = on_one_processor(words) else { return };
+    assert!(!ended.is_success(), "{ended}");
+    for part in ["cannot be measured here", "need 4 CPUs", "may use 1", "--protocol-cpu"] {
+        assert!(ended.output.contains(part), "{ended}");
+    }
+    assert!(!ended.output.contains(FORMAT), "{ended}");
 }
 
 #[test]

@@ -185,6 +185,24 @@ fn a_peer_that_dies_is_detected() {
     }
 }
 
+/// A stopped process keeps its connection and answers nothing.
+#[test]
+#[ignore = "slow: run by `./x acceptance paper-001`"]
+fn a_peer_that_is_silent_for_20_s_ends_the_run() {
+    let Some(program) = built() else { return };
+    for (over, port) in CARRIERS.into_iter().zip([22_434, 22_435]) {
+        let words = format!("--port {port} --over {over} --seconds 60 127.0.0.1");
+        let server = serve(&program, port, &format!("--over {over}"), &Network::Loopback);
+        let mut client = Program::new(&program, &words).start(&Network::Loopback, Side::Client);
+        client.wait_for_output("available");
+        server.signal("STOP");
+        let ended = client.finish();
+        server.signal("KILL");
+        assert!(!ended.is_success() && !ended.is_late, "{ended}");
+        assert!(ended.output.contains("peer"), "{ended}");
+    }
+}
+
 #[test]
 fn a_persistent_server_outlives_a_client_that_dies() {
     let Some(program) = built() else { return };

@@ -103,6 +103,32 @@ fn an_address_without_a_device_is_named() {
     assert!(ended.output.contains("--bind nowhere: an IPv4 address"), "{ended}");
 }
 
+/// Without the libraries under test, the program finds only the devices of this host.
+#[test]
+fn a_host_without_a_device_is_refused_with_a_remedy() {
+    let Some(program) = built() else { return };
+    if std::path::Path::new("/dev/infiniband/rdma_cm").exists() {
+        println!("skipped: this host has RDMA devices");
+        return;
+    }
+    let program = Program::new(&program, "--sizes 4K");
+    let ended = program.run_bare(&Network::Loopback, Side::Server);
+    assert!(!ended.is_success() && !ended.is_late, "{ended}");
+    assert!(ended.output.contains("`ibv_devices` lists the devices"), "{ended}");
+}
+
+#[test]
+fn an_interrupted_program_ends_with_a_reason() {
+    let Some(program) = built() else { return };
+    let words = "--sizes 4K --seconds 600 --threads 2";
+    let mut running = Program::new(&program, words).start(&Network::Loopback, Side::Server);
+    running.wait_for_output("register and move every byte once");
+    running.signal("INT");
+    let ended = running.finish();
+    assert!(!ended.is_success() && !ended.is_late, "{ended}");
+    assert!(ended.output.contains("interrupted"), "{ended}");
+}
+
 #[test]
 fn more_regions_than_the_device_supports_are_refused_or_reused() {
     let Some(program) = built() else { return };

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use programs::{Finished, Libraries, Network, Program, Running, Side};
 use serde_json::Value;
@@ -164,6 +165,54 @@ fn a_window_larger_than_the_queue_is_refused() {
     assert!(!ended.is_success() && !ended.is_late, "{ended}");
     assert!(ended.output.contains("hold windows of at most"), "{ended}");
     drop(server);
+}
+
+/// A send needs memory for each message that may arrive.
+#[test]
+fn a_window_larger_than_memory_is_refused() {
+    let Some(program) = built("iwarp-perf") else { return };
+    let server = serve(&program, 22_417, "", &Network::Loopback);
+    let words = "--operation send --window 64 --sizes 64M";
+    let ended = ask(&program, 22_417, words, &Network::Loopback);
+    assert!(!ended.is_success() && !ended.is_late, "{ended}");
+    assert!(ended.output.contains("67108864") && ended.output.contains("--window"), "{ended}");
+    drop(server);
+}
+
+/// Without the libraries under test, the program finds only the devices of this host.
+#[test]
+fn a_host_without_a_device_is_refused_with_a_remedy() {
+    let Some(program) = built("iwarp-perf") else { return };
+    if Path::new("/dev/infiniband/rdma_cm").exists() {
+        println!("skipped: this host has RDMA devices");
+        return;
+    }
+    for words in ["", "127.0.0.1"] {
+        let ended = Program::new(&program, words).run_bare(&Network::Loopback, Side::Client);
+        assert!(!ended.is_success() && !ended.is_late, "{ended}");
+        assert!(ended.output.contains("is there an RDMA device?"), "{ended}");
+    }
+}
+
+/// Ctrl-C ends a client during a measurement, and a server while it waits.
+#[test]
+fn an_interrupted_program_ends_at_once() {
+    for (program, port) in [("iwarp-perf", 22_418), ("tcp-perf", 22_419)] {
+        let Some(program) = built(program) else { continue };
+        let network = Network::Loopback;
+        let server = serve(&program, port, "--keep", &network);
+        let words = format!("--port {port} --sizes 64K --seconds 60");
+        let client = Program::new(&program, &words).argument(&network.server_address());
+        let mut client = client.start(&network, Side::Client);
+        client.wait_for_output("CPU %");
+        client.signal("INT");
+        let ended = client.finish_within(PARTING);
+        assert!(!ended.is_success() && !ended.is_late, "{ended}");
+        assert!(ended.output.contains("interrupted"), "{ended}");
+        server.signal("INT");
+        let ended = server.finish_within(PARTING);
+        assert!(!ended.is_late, "{ended}");
+    }
 }
 
 /// If one side dies during a measurement, the other side ends. A server that has the option to
@@ -372,6 +421,10 @@ fn twenty_times_under_loss() {
     let runs: usize = (0..20).map(|_| under_loss()).sum();
     println!("figure: runs of iwarp-perf under loss whose data are right: {runs}");
 }
+
+/// Longest time that an interrupted program may still run, counted from its start. A busy machine
+/// needs some seconds.
+const PARTING: Duration = Duration::from_mins(1);
 
 /// Number of pairs of measurements. Each pair is one run of `iwarp-perf` and one of perftest.
 const PAIRS: usize = 5;
