@@ -120,7 +120,7 @@ fn a_host_without_a_device_is_refused_with_a_remedy() {
 #[test]
 fn an_interrupted_program_ends_with_a_reason() {
     let Some(program) = built() else { return };
-    let words = "--sizes 4K --seconds 600 --threads 2";
+    let words = "--sizes 16M --seconds 600 --threads 2";
     let mut running = Program::new(&program, words).start(&Network::Loopback, Side::Server);
     running.wait_for_output("register and move every byte once");
     running.signal("INT");

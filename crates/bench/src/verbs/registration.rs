@@ -45,7 +45,7 @@ pub struct RegistrationPoint {
     pub alive: u64,
     /// Number of threads that register at the same time.
     pub threads: u64,
-    /// Number of timings of each quantity, over all runs.
+    /// Number of timings of the sum of registering and moving, over all runs.
     pub samples: u64,
     /// Time of `ibv_reg_mr`.
     pub register: Cost,
