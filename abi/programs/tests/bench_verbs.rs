@@ -198,8 +198,9 @@ fn availability_has_a_curve_of_each_method_and_carrier() {
     let Some(report) = report(words) else { return };
     assert!(report.points.is_empty() && report.registration.is_none());
     let availability = report.availability.expect("it was asked for");
+    // A quick run of the silent method measures only the device.
     let carriers = 2 + 2 * Mpi::ALL.len();
-    assert_eq!(availability.curves.len(), Method::ALL.len() * carriers);
+    assert_eq!(availability.curves.len(), (Method::ALL.len() - 1) * carriers + 1);
     for curve in &availability.curves {
         if is_missing(curve.cannot_run.as_ref()) {
             continue;

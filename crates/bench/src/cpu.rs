@@ -82,8 +82,8 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the CPUs that this process may use, in ascending order. If the kernel does not tell,
-/// returns an empty list.
+/// Returns the CPUs that this process may use, in ascending order. If the kernel does not report
+/// them, returns an empty list.
 pub fn allowed() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return Vec::new() };
     (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()

@@ -121,7 +121,7 @@ macro_rules! measured {
     ($test:literal, $sizes:literal $(, $more:literal)*) => {
         &[
             "bench", "verbs", "--quick", "--tests", $test, "--sizes", $sizes, "--runs",
-            "{quick:3|10}", "--seconds", "0.2", "--json", "{json}" $(, $more)*
+            "{quick:3|10}", "--seconds", "{quick:0.05|0.2}", "--json", "{json}" $(, $more)*
         ]
     };
 }
