@@ -187,13 +187,11 @@ fn programs_run_on(device: Device) {
 }
 
 #[test]
-#[ignore = "slow: run by `./x acceptance paper-001`; takes a minute"]
 fn programs_run_on_siw() {
     programs_run_on(SIW);
 }
 
 #[test]
-#[ignore = "slow: run by `./x acceptance paper-001`; takes a minute"]
 fn programs_run_on_rxe() {
     programs_run_on(RXE);
 }

@@ -232,7 +232,7 @@ pub(super) const PAPER_001: &[Row] = &[
     super::none_fails(
         "guest with the kernel's rxe and siw: iwarp-perf, comb, memory-registration and tcp-perf run",
         "programs",
-        "--test=perf_tools_in_guest -- --ignored",
+        "--test=perf_tools_in_guest",
         false,
     ),
     availability(
