@@ -253,7 +253,7 @@ impl Parts<'_> {
         // suspect.
         let others_progress = others_progress && !probe.may_be_size;
         if let Some(carried) = probe.data {
-            outbound.on_returned(self.pools, carried);
+            outbound.on_probe(self.pools, carried);
             if !outbound.wants_to_send() {
                 // The peer no longer needs the content of the oldest packet, but this end must
                 // still ask the peer for an answer.

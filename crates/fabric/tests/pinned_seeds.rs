@@ -50,6 +50,10 @@ fn soaks_that_found_bugs_pass() {
 const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
     ("reads before a denied operation that were not answered", &[76, 144, 393]),
     ("an operation in turn that waited behind others for which the peer had no room", &[2_418]),
+    (
+        "an operation in turn that waited while probes repeated others that the peer refused",
+        &[10_760],
+    ),
     ("the oracle's: an operation whose own memory was gone when the peer denied it", &[41_930]),
     ("a write whose key had ended, and of which a newer one had hidden all", &[55_331]),
     ("acknowledgements that no frame carried, as the memory of the first was gone", &[393, 689]),

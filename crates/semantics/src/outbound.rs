@@ -485,6 +485,18 @@ impl Outbound {
         }
     }
 
+    //= protocol.md: again.2
+    /// Queues the oldest fragment in flight for retransmission, because a probe timeout has expired.
+    /// The next fragment to send is the oldest of all that wait.
+    ///
+    /// That may be another one, of the first undelivered operation. The peer may have room only for
+    /// that operation, and the link may send only one fragment: the fragments that the peer refuses
+    /// fill its window. Searches the queue, which is rare.
+    pub fn on_probe(&mut self, pools: &mut Pools, carried: Carried) {
+        self.on_returned(pools, carried);
+        self.again.bring_forward(pools, self.delivered);
+    }
+
     /// Takes back a fragment that a driver refused, and makes it the next fragment to send. If
     /// several fragments come back, the caller must begin with the newest.
     pub fn on_returned(&mut self, pools: &mut Pools, carried: Carried) {
@@ -689,6 +701,28 @@ impl Chain {
         } else if !other.is_empty() {
             pools.retransmissions[self.tail].next = other.head;
             self.tail = other.tail;
+        }
+    }
+
+    /// Moves the first fragment of the operation `number` to the front of the list. Does nothing if
+    /// the list has no such fragment.
+    fn bring_forward(&mut self, pools: &mut Pools, number: OperationNumber) {
+        let (mut before, mut slot) = (NIL, self.head);
+        while let Some(node) = pools.retransmissions.get(slot) {
+            let next = node.next;
+            if node.carried.kind != CarriedKind::Request || node.carried.number != number {
+                (before, slot) = (slot, next);
+                continue;
+            }
+            if before != NIL {
+                pools.retransmissions[before].next = next;
+                pools.retransmissions[slot].next = self.head;
+                self.head = slot;
+                if self.tail == slot {
+                    self.tail = before;
+                }
+            }
+            return;
         }
     }
 

@@ -250,3 +250,29 @@ fn lost_fragments_of_the_next_operation_in_order_are_retransmitted_first() {
     }
     assert_eq!(sends_of(side), [1, 3, 2]);
 }
+
+//= protocol.md: again.2
+#[test]
+fn after_a_probe_timeout_a_fragment_of_the_next_operation_in_order_is_sent_first() {
+    for queue_pair in [false, true] {
+        let mut pair = if queue_pair { queue_pairs(1) } else { Pair::new(Config::default(), 1) };
+        let operations: Vec<_> = (0..5).map(|index| write(&pair, index, 0, 8, PLAIN)).collect();
+        let side = &mut pair.sides[0];
+        for operation in &operations {
+            side.post(operation).unwrap();
+        }
+        let fragments: Vec<_> = core::iter::from_fn(|| side.fragment(333)).collect();
+        acknowledge(side, 1, 0);
+        let carried = |operation: usize| fragments[operation].carried;
+        for lost in [3, 4, 1] {
+            side.outbound.on_lost(&mut side.pools, carried(lost));
+        }
+        side.outbound.on_probe(&mut side.pools, carried(2));
+        assert_eq!(sends_of(side), [1, 2, 3, 4]);
+        // If no fragment of the next operation waits, the oldest in flight is sent.
+        side.outbound.on_lost(&mut side.pools, carried(3));
+        side.outbound.on_probe(&mut side.pools, carried(2));
+        side.outbound.on_lost(&mut side.pools, carried(4));
+        assert_eq!(sends_of(side), [2, 3, 4]);
+    }
+}
