@@ -310,6 +310,7 @@ pub(super) const FILES: &[File] = &[
         constants: &[("CONTROL_BODY_MIN", Is(Layout)), ("PADDING", Is(Layout))],
     },
     File { package: "engine", place: "news.rs", constants: &[("EVENTS_KEPT", Is(Capacity))] },
+    File { package: "engine", place: "parting.rs", constants: &[("PARTING_NS", Behaviour("0"))] },
     File {
         package: "engine",
         place: "path.rs",
