@@ -4,12 +4,20 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bench::verbs::curves::{Curve, Method};
+use bench::verbs::curves::{Curve, CurvePoint, Method};
 use bench::verbs::mpi::Mpi;
 use bench::verbs::{FORMAT, Report};
 use programs::{Finished, Libraries, Network, Program, Running, Side, are_installed};
 use testbed::namespace::NAMESPACE_DIRECTORY;
+
+/// Waits until no other test of this file measures. Each run takes both processors of a small
+/// machine, so that two runs at once exceed the time limits of their programs.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Starts `ethernot bench verbs` with the libraries under test.
 fn bench_verbs(words: &str) -> Option<Running> {
@@ -34,6 +42,7 @@ fn report(words: &str) -> Option<Report> {
 
 #[test]
 fn bench_verbs_measures_both_devices_and_tcp_and_names_a_missing_device() {
+    let _alone = alone();
     let words = "--quick --tests bandwidth,latency --device edge0,iwarp0,mlx5_0 --runs 2 --seconds 0.01 \
                  --operations write,send,read --sizes 1,64K --windows 3";
     let Some(report) = report(words) else { return };
@@ -59,6 +68,7 @@ fn bench_verbs_measures_both_devices_and_tcp_and_names_a_missing_device() {
 
 #[test]
 fn tcp_is_measured_even_if_the_device_lacks_a_test() {
+    let _alone = alone();
     let words = "--quick --tests latency,availability,registration --device mlx5_0 --runs 2 \
                  --seconds 0.01 --sizes 8";
     let Some(report) = report(words) else { return };
@@ -77,6 +87,7 @@ fn tcp_is_measured_even_if_the_device_lacks_a_test() {
 
 #[test]
 fn bench_verbs_measures_to_another_host_that_a_shell_reaches() {
+    let _alone = alone();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let stand_in = folder.join("stand-in-for-ssh");
     fs::write(&stand_in, "#!/bin/sh\n[ $1 = user@peer ] || exit 255\nexec sh -c \"$2\"\n")
@@ -116,6 +127,7 @@ fn on_one_processor(words: &str) -> Option<Finished> {
 
 #[test]
 fn hosts_share_the_only_processor_and_the_report_says_so() {
+    let _alone = alone();
     let words = "--quick --tests latency --runs 1 --seconds 0.01 --sizes 8 --json -";
     let Some(ended) = on_one_processor(words) else { return };
     let output = ended.expect_success();
@@ -129,6 +141,7 @@ fn hosts_share_the_only_processor_and_the_report_says_so() {
 
 #[test]
 fn a_cpu_for_the_protocol_is_refused_if_there_are_too_few() {
+    let _alone = alone();
     let words = "--quick --tests latency --runs 1 --seconds 0.01 --sizes 8 --protocol-cpu --json -";
     let Some(ended) = on_one_processor(words) else { return };
     assert!(!ended.is_success(), "{ended}");
@@ -140,6 +153,7 @@ fn a_cpu_for_the_protocol_is_refused_if_there_are_too_few() {
 
 #[test]
 fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
+    let _alone = alone();
     let Some(mut running) = bench_verbs("--tests bandwidth --runs 1000 --seconds 0.01") else {
         return;
     };
@@ -164,6 +178,7 @@ fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
 fn an_interrupted_bench_verbs_leaves_no_mpi_rank() {
+    let _alone = alone();
     if !are_installed(&["mpirun.openmpi", "mpicc.openmpi"]) {
         return;
     }
@@ -194,6 +209,7 @@ fn is_missing(cannot_run: Option<&String>) -> bool {
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
 fn availability_has_a_curve_of_each_method_and_carrier() {
+    let _alone = alone();
     let words = "--quick --tests availability --runs 1 --seconds 0.1 --sizes 64K";
     let Some(report) = report(words) else { return };
     assert!(report.points.is_empty() && report.registration.is_none());
@@ -207,11 +223,12 @@ fn availability_has_a_curve_of_each_method_and_carrier() {
         }
         assert_eq!(curve.cannot_run, None, "{}", curve.name);
         assert!(curve.points.len() >= 2, "{curve:?}");
-        for point in &curve.points {
-            let is_silent = curve.method == Method::Silent;
-            assert!(point.availability.median > 0.0, "{point:?}");
-            assert!(is_silent == (point.bytes_per_second.max <= 0.0), "{}: {point:?}", curve.name);
-        }
+        let is_positive = |point: &CurvePoint| point.availability.median > 0.0;
+        assert!(curve.points.iter().all(is_positive), "{curve:?}");
+        // At long intervals, a program makes few calls in the short time of a point. If its messages
+        // advance only inside calls, or if the machine is busy, none may arrive.
+        let has_moved = curve.points.iter().any(|point| point.bytes_per_second.max > 0.0);
+        assert_eq!(has_moved, curve.method != Method::Silent, "{curve:?}");
     }
     let curve = |name: &str| -> &Curve {
         availability.curves.iter().find(|curve| curve.name == name).expect(name)
@@ -233,6 +250,7 @@ fn availability_has_a_curve_of_each_method_and_carrier() {
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
 fn registration_has_costs_of_sizes_kinds_regions_and_threads() {
+    let _alone = alone();
     let words = "--quick --tests registration --runs 2 --seconds 0.01 --sizes 4K,1M";
     let Some(report) = report(words) else { return };
     let registration = report.registration.expect("it was asked for");
@@ -256,6 +274,7 @@ fn registration_has_costs_of_sizes_kinds_regions_and_threads() {
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
 fn mpi_is_measured_over_the_device_and_over_tcp() {
+    let _alone = alone();
     let words = "--quick --tests mpi --runs 1 --seconds 0.1 --sizes 64K --windows 4";
     let Some(report) = report(words) else { return };
     let names: Vec<_> = report.points.iter().map(|point| point.name.as_str()).collect();
