@@ -253,7 +253,12 @@ impl Parts<'_> {
         // suspect.
         let others_progress = others_progress && !probe.may_be_size;
         if let Some(carried) = probe.data {
-            outbound.on_probe(self.pools, carried);
+            outbound.on_returned(self.pools, carried);
+            if path.send().probe_count() > 1 {
+                // The peer did not answer the last probe either: it may have room for no other
+                // operation than the next one in order.
+                outbound.prefer_next_in_order(self.pools);
+            }
             if !outbound.wants_to_send() {
                 // The peer no longer needs the content of the oldest packet, but this end must
                 // still ask the peer for an answer.

@@ -486,14 +486,12 @@ impl Outbound {
     }
 
     //= protocol.md: again.2
-    /// Queues the oldest fragment in flight for retransmission, because a probe timeout has expired.
-    /// The next fragment to send is the oldest of all that wait.
+    /// Makes a fragment of the first undelivered operation the next fragment to send, if one waits
+    /// for its retransmission. Searches the queue.
     ///
-    /// That may be another one, of the first undelivered operation. The peer may have room only for
-    /// that operation, and the link may send only one fragment: the fragments that the peer refuses
-    /// fill its window. Searches the queue, which is rare.
-    pub fn on_probe(&mut self, pools: &mut Pools, carried: Carried) {
-        self.on_returned(pools, carried);
+    /// The peer may have room only for that operation. The fragments that the peer refuses then fill
+    /// the window, and only a probe may be sent.
+    pub fn prefer_next_in_order(&mut self, pools: &mut Pools) {
         self.again.bring_forward(pools, self.delivered);
     }
 

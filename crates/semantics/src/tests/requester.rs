@@ -253,7 +253,7 @@ fn lost_fragments_of_the_next_operation_in_order_are_retransmitted_first() {
 
 //= protocol.md: again.2
 #[test]
-fn after_a_probe_timeout_a_fragment_of_the_next_operation_in_order_is_sent_first() {
+fn a_fragment_of_the_next_operation_in_order_is_preferred_wherever_it_waits() {
     for queue_pair in [false, true] {
         let mut pair = if queue_pair { queue_pairs(1) } else { Pair::new(Config::default(), 1) };
         let operations: Vec<_> = (0..5).map(|index| write(&pair, index, 0, 8, PLAIN)).collect();
@@ -267,11 +267,13 @@ fn after_a_probe_timeout_a_fragment_of_the_next_operation_in_order_is_sent_first
         for lost in [3, 4, 1] {
             side.outbound.on_lost(&mut side.pools, carried(lost));
         }
-        side.outbound.on_probe(&mut side.pools, carried(2));
+        side.outbound.on_returned(&mut side.pools, carried(2));
+        side.outbound.prefer_next_in_order(&mut side.pools);
         assert_eq!(sends_of(side), [1, 2, 3, 4]);
-        // If no fragment of the next operation waits, the oldest in flight is sent.
+        // No fragment of the next operation waits.
         side.outbound.on_lost(&mut side.pools, carried(3));
-        side.outbound.on_probe(&mut side.pools, carried(2));
+        side.outbound.on_returned(&mut side.pools, carried(2));
+        side.outbound.prefer_next_in_order(&mut side.pools);
         side.outbound.on_lost(&mut side.pools, carried(4));
         assert_eq!(sends_of(side), [2, 3, 4]);
     }
