@@ -455,6 +455,8 @@ impl Parts<'_> {
         fault: Option<(OperationNumber, OperationError)>,
         private_data: Vec<u8>,
     ) {
+        // A Close with another reason may arrive while one waits.
+        drop(connection.take_parting());
         connection.drain(now.after_ns(DRAIN_NS));
         self.flush(connection, reason.operation_error(), fault);
         self.counters.closed_by_peer += 1;
