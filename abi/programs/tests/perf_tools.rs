@@ -42,6 +42,17 @@ fn ask(program: &str, port: u16, words: &str, network: &Network) -> Finished {
     Program::new(program, &words).run(network, Side::Client)
 }
 
+/// Starts a server that stays, and a client that measures for a minute. Returns both when the client
+/// has begun.
+fn measuring(program: &str, port: u16, network: &Network) -> (Running, Running) {
+    let server = serve(program, port, "--keep", network);
+    let words = format!("--port {port} --sizes 64K --seconds 60");
+    let client = Program::new(program, &words).argument(&network.server_address());
+    let mut client = client.start(network, Side::Client);
+    client.wait_for_output("CPU %");
+    (server, client)
+}
+
 /// Runs short measurements of small and large messages; the program compares all bytes.
 fn runs(name: &str, port: u16, kinds: &[&str]) {
     let Some(program) = built(name) else { return };
@@ -200,11 +211,7 @@ fn an_interrupted_program_ends_at_once() {
     for (program, port) in [("iwarp-perf", 22_418), ("tcp-perf", 22_419)] {
         let Some(program) = built(program) else { continue };
         let network = Network::Loopback;
-        let server = serve(&program, port, "--keep", &network);
-        let words = format!("--port {port} --sizes 64K --seconds 60");
-        let client = Program::new(&program, &words).argument(&network.server_address());
-        let mut client = client.start(&network, Side::Client);
-        client.wait_for_output("CPU %");
+        let (server, client) = measuring(&program, port, &network);
         client.signal("INT");
         let ended = client.finish_within(PARTING);
         assert!(!ended.is_success() && !ended.is_late, "{ended}");
@@ -292,11 +299,7 @@ fn a_persistent_server_outlives_a_client_that_dies() {
     for (program, port) in [("iwarp-perf", 22_407), ("tcp-perf", 22_408)] {
         let Some(program) = built(program) else { continue };
         let network = Network::Loopback;
-        let server = serve(&program, port, "--keep", &network);
-        let words = format!("--port {port} --sizes 64K --seconds 60");
-        let client = Program::new(&program, &words).argument(&network.server_address());
-        let mut client = client.start(&network, Side::Client);
-        client.wait_for_output("CPU %");
+        let (server, client) = measuring(&program, port, &network);
         client.signal("KILL");
         drop(client);
         // Retry, because the server may serve the killed client until it notices that this client

@@ -282,6 +282,29 @@ fn a_close_that_is_lost_on_a_link_takes_effect_after_a_while() {
     assert_gone(&pair);
 }
 
+//= protocol.md: close.4, close.8
+#[test]
+fn a_close_that_gives_another_reason_ends_the_wait_of_the_first() {
+    let mut pair = pair_with_later_links(1_000_000, 1);
+    pair.filter = Box::new(|_, flight| {
+        let is_close = carries(&flight.bytes, |message| matches!(message, Control::Close { .. }));
+        if is_close && flight.link == 2 {
+            // The reason follows the common header, the ack section, and the kind and length of the
+            // message.
+            flight.bytes[12 + 12 + 2] = CloseReason::UnknownKey.code() as u8;
+        }
+        // A Reset would end the connection at once.
+        is_close || flight.to == 0
+    });
+    close(&mut pair, 0);
+    pair.run_for(10_000_000);
+    assert_eq!(pair.hosts[1].closed(), [Closed::PeerRefused(CloseReason::UnknownKey)]);
+    let next = pair.hosts[1].engine.poll_timeout();
+    assert!(next > pair.now.after_ns(100_000_000), "the wait goes on: {next:?} at {:?}", pair.now);
+    pair.run_for(1_000_000_000);
+    assert_gone(&pair);
+}
+
 //= protocol.md: close.8
 #[test]
 fn an_application_that_closes_while_a_close_of_its_peer_waits_learns_of_the_peers() {
