@@ -54,6 +54,7 @@ const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
         "an operation in turn that waited while probes repeated others that the peer refused",
         &[10_760],
     ),
+    ("a Close that waited although one with another reason had ended all", &[20_019]),
     ("the oracle's: an operation whose own memory was gone when the peer denied it", &[41_930]),
     ("a write whose key had ended, and of which a newer one had hidden all", &[55_331]),
     ("acknowledgements that no frame carried, as the memory of the first was gone", &[393, 689]),
