@@ -162,11 +162,22 @@ fn numbers(field: &str) -> impl Iterator<Item = u64> {
     field.split(',').filter_map(|number| number.parse().ok())
 }
 
-/// Runs tshark. It must not guess protocols above RDMAP: the payload of tests is arbitrary.
+/// Returns a line for each frame of a capture that arrived out of order, was repeated, was not
+/// captured or is malformed, as tshark sees them.
+///
+/// # Panics
+/// Panics if tshark is missing, or cannot read the capture.
+pub fn unusual_frames(capture: &Path) -> String {
+    tshark(capture, &["-Y", "tcp.analysis.flags || _ws.malformed"])
+}
+
+/// Runs tshark. It must not guess protocols above RDMAP: the payload of tests is arbitrary. It puts
+/// segments in order itself: without that, it decodes none that arrives after a later one.
 fn tshark(capture: &Path, arguments: &[&str]) -> String {
     let output = Command::new("tshark")
         .args(["-n", "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"])
-        .args(["-o", "tcp.relative_sequence_numbers:TRUE", "-r"])
+        .args(["-o", "tcp.relative_sequence_numbers:TRUE"])
+        .args(["-o", "tcp.reassemble_out_of_order:TRUE", "-r"])
         .arg(capture)
         .args(arguments)
         .output()
@@ -233,6 +244,33 @@ mod tests {
         std::fs::remove_dir_all(&folder).expect("removed");
         assert_eq!(first, [&header[..], &one].concat());
         assert_eq!(second, [&header[..], &two].concat());
+    }
+
+    /// Two FPDUs of one side, with an acknowledgement between them, change places.
+    #[test]
+    fn segments_out_of_order_are_decoded() {
+        if !crate::are_installed(&["tshark"]) {
+            return;
+        }
+        let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/wire-iwarp/tests");
+        let file = captures.join("captures/siw-perftest-write-bw.pcap");
+        let bytes = std::fs::read(&file).expect("a capture");
+        let (header, mut rest) = bytes.split_at(HEADER_BYTES as usize);
+        let mut frames = Vec::new();
+        while !rest.is_empty() {
+            let (frame, later) = rest.split_at(FRAME_HEADER_BYTES + frame_bytes(rest) as usize);
+            frames.push(frame);
+            rest = later;
+        }
+        frames.swap(12, 14);
+        let swapped = std::env::temp_dir().join(format!("programs-order-{}", std::process::id()));
+        std::fs::write(&swapped, [header, &frames.concat()].concat()).expect("room");
+        let [ordered, found] = [&file, &swapped].map(|capture| Dissection::of(capture));
+        let shown = unusual_frames(&swapped);
+        std::fs::remove_file(&swapped).expect("removed");
+        assert_eq!((ordered.undecoded_bytes, found.undecoded_bytes), (0, 0), "{shown}");
+        assert_eq!(found.fpdus, ordered.fpdus, "{shown}");
+        assert!(!shown.is_empty());
     }
 
     #[test]

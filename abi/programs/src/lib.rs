@@ -31,7 +31,7 @@ mod wheels;
 
 pub use clean_root::CleanRoot;
 pub use client::{build_client, build_mpi_client, build_mpi_tool, build_plain_client};
-pub use frames::Dissection;
+pub use frames::{Dissection, unusual_frames};
 pub use guest::{Card, Guest, Place};
 pub use libfabric::{fi_pingpong, fi_pingpong_with};
 pub use libraries::{Libraries, ethernot, xtask};

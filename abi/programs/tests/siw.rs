@@ -3,7 +3,7 @@
 
 use programs::{
     Card, Dissection, Ends, Finished, Guest, Meeting, Place, Program, Side, are_installed,
-    build_client, expect_both,
+    build_client, expect_both, unusual_frames,
 };
 
 /// A server and its client. In their arguments, `PORT` stands for the server's port, `ADDRESS` for
@@ -139,8 +139,9 @@ impl Trial {
         let found = Dissection::of(&capture);
         let bad = found.malformed + found.bad_crcs + found.undecoded_bytes;
         if bad > 0 || found.decoded_bytes == 0 {
-            println!("{found:?}");
-            self.failures.push(format!("in the capture: {found:?}"));
+            let frames = unusual_frames(&capture);
+            println!("{found:?}\n{frames}");
+            self.failures.push(format!("in the capture: {found:?}\n{frames}"));
         }
         self.bad += bad;
         self.fpdus += found.fpdus;
