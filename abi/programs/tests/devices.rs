@@ -46,3 +46,24 @@ fn events_of_a_device_are_watched_until_interrupted() {
     assert!(ended.is_late, "it waits for events: {ended}");
     assert!(ended.output.contains("edge0"), "{ended}");
 }
+
+#[test]
+fn a_device_that_does_not_start_says_why() {
+    if !are_installed(&["ibv_rc_pingpong"]) {
+        return;
+    }
+    for (device, name) in [("edge", "edge0"), ("iwarp", "iwarp0")] {
+        let program = Program::new("ibv_rc_pingpong", &format!("-d {name} -g 0"))
+            .variable("ETHERNOT_DEVICE", device)
+            .variable("ETHERNOT_PROGRESS_PROCESSOR", NO_PROCESSOR);
+        let ended = program.run(&Network::Loopback, Side::Server);
+        assert!(!ended.is_success() && !ended.is_late, "{ended}");
+        for part in [&format!("device {name} does not start"), NO_PROCESSOR, "taskset -pc"] {
+            assert_eq!(ended.output.matches(part).count(), 1, "`{part}` in: {ended}");
+        }
+    }
+}
+
+/// The largest number of a processor that the kernel can be asked for. No host of a test has so
+/// many.
+const NO_PROCESSOR: &str = "1023";

@@ -13,9 +13,9 @@ use rdma_cm::{
 use runtime::{Forked, OnDemand};
 use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 use verbs::{
-    Device, DeviceAttributes, Error, GidEntry, OnDemandPaging, PortAttributes, PortCounters,
-    Provider, QueuePair, QueuePairType, Registry, Services, SharedCapture, Transport, Vendor,
-    WAIT_MAX, Wire,
+    Device, DeviceAttributes, Error, FailedStarts, GidEntry, OnDemandPaging, PortAttributes,
+    PortCounters, Provider, QueuePair, QueuePairType, Registry, Services, SharedCapture, Transport,
+    Vendor, WAIT_MAX, Wire,
 };
 use work::{COMPLETIONS_MAX, OPERATION_BYTES_MAX};
 
@@ -64,6 +64,7 @@ pub fn devices_capturing(
             ports: Arc::clone(&ports),
             registry: Registry::new(),
             instance: OnDemand::default(),
+            failed_starts: FailedStarts::default(),
         });
         devices.push(ManagedDevice { device: Device::new(edge.clone()), manager: edge });
     }
@@ -123,6 +124,7 @@ pub(crate) struct Edge {
     ports: Arc<ClaimedPorts>,
     registry: Arc<Registry>,
     instance: OnDemand<Instance>,
+    failed_starts: FailedStarts,
 }
 
 impl Edge {
@@ -131,6 +133,7 @@ impl Edge {
         self.instance.get_or_start(belongs_to_the_parent, || {
             let (settings, capture) = (&self.settings, &self.capture);
             Instance::start(settings, self.places.clone(), capture, &self.registry)
+                .inspect_err(|error| self.failed_starts.note(settings.log, &settings.device, error))
         })
     }
 
@@ -361,6 +364,7 @@ mod tests {
             settings,
             registry: Registry::new(),
             instance: OnDemand::default(),
+            failed_starts: FailedStarts::default(),
         })
     }
 

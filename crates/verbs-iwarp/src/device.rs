@@ -13,9 +13,9 @@ use rdma_cm::{
 };
 use runtime::{Forked, OnDemand};
 use verbs::{
-    Device, DeviceAttributes, Error, Gid, GidEntry, GidKind, OnDemandPaging, PortAttributes,
-    PortCounters, PortState, Provider, QueuePair, QueuePairType, Registry, Services, Transport,
-    Vendor, WAIT_MAX, Wire,
+    Device, DeviceAttributes, Error, FailedStarts, Gid, GidEntry, GidKind, OnDemandPaging,
+    PortAttributes, PortCounters, PortState, Provider, QueuePair, QueuePairType, Registry,
+    Services, Transport, Vendor, WAIT_MAX, Wire,
 };
 use work::{COMPLETIONS_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 
@@ -42,6 +42,7 @@ pub fn device(settings: Settings) -> Result<ManagedDevice, Error> {
         station,
         registry: Registry::new(),
         instance: OnDemand::default(),
+        failed_starts: FailedStarts::default(),
     });
     Ok(ManagedDevice { device: Device::new(iwarp.clone()), manager: iwarp })
 }
@@ -53,13 +54,17 @@ struct Iwarp {
     station: [u8; 6],
     registry: Arc<Registry>,
     instance: OnDemand<Instance>,
+    failed_starts: FailedStarts,
 }
 
 impl Iwarp {
     /// Returns the instance that runs the device. Starts it if necessary.
     fn instance(&self) -> Result<&Arc<Instance>, Error> {
         self.instance.get_or_start(of_the_parent, || {
-            let instance = Instance::start(&self.settings, &self.registry)?;
+            let settings = &self.settings;
+            let instance = Instance::start(settings, &self.registry).inspect_err(|error| {
+                self.failed_starts.note(settings.log, &settings.name, error);
+            })?;
             let home: Arc<dyn Home> = Arc::clone(&instance) as _;
             let home = Arc::downgrade(&home);
             instance.with_streams(move |streams, _, _| streams.settle(home))?;

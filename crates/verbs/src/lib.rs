@@ -52,7 +52,7 @@ pub use device::{Context, Device};
 pub use error::Error;
 pub use event_queue::EventQueue;
 pub use link::start_thread;
-pub use log::{Log, LogLevel};
+pub use log::{FailedStarts, Log, LogLevel};
 pub use memory_region::{MemoryRegion, Reregistration, first_address};
 pub use memory_window::{MemoryWindow, WindowBinding, WindowType, next_key};
 pub use protection_domain::ProtectionDomain;

@@ -72,6 +72,28 @@ impl Log {
     }
 }
 
+/// Says on standard error why a device does not start. The program learns only an `errno` value.
+#[derive(Debug, Default)]
+pub struct FailedStarts {
+    /// The text of the last error.
+    last: Mutex<String>,
+}
+
+impl FailedStarts {
+    /// Logs that the device `name` does not start, if `level` includes failures. If the device was
+    /// started before and failed for the same reason, logs nothing: some programs try again and
+    /// again.
+    pub fn note(&self, level: LogLevel, name: &str, error: &Error) {
+        let what = format!("device {name} does not start: {error}");
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last == what {
+            return;
+        }
+        Log { level, trace: None }.note(LogLevel::Error, format_args!("{what}"));
+        *last = what;
+    }
+}
+
 /// Returns the time in seconds since 1970, as text.
 #[expect(clippy::disallowed_methods, reason = "people compare the times of several hosts")]
 fn now() -> String {
