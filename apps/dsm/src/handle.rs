@@ -135,9 +135,20 @@ impl Dsm {
     /// [`Error::Failed`] if a rank has failed, or waits at another barrier, [`Error::Handler`] if the
     /// program has replaced the handler of faults.
     pub fn barrier(&self) -> Result<(), Error> {
-        page_faults::check()?;
+        self.check_accesses()?;
         let count = u32::from(self.core.threads) * self.core.size as u32;
         self.core.call(Call::Barrier { address: self.barrier_address(), count }).map(drop)
+    }
+
+    /// Checks that accesses of this thread to the memory reach the library. If they do not, an access
+    /// to an absent page ends the program by a signal. Costs three system calls. A barrier checks
+    /// the same.
+    ///
+    /// # Errors
+    /// [`Error::Handler`] if the program has replaced the handler of faults, or if this thread blocks
+    /// their signals.
+    pub fn check_accesses(&self) -> Result<(), Error> {
+        Ok(page_faults::check()?)
     }
 
     /// Makes any call of the machine, for tests that use all of them. Returns the former value for

@@ -201,7 +201,12 @@ class Array(_native.DsmArray):
 
     @property
     def view(self) -> Any:
-        """The elements as a NumPy array; without NumPy, as a memoryview."""
+        """The elements as a NumPy array; without NumPy, as a memoryview.
+
+        Raises `InvalidError` if accesses would end the program, because it has installed a handler of
+        SIGSEGV or SIGBUS (such as `faulthandler`) after it joined.
+        """
+        self._shared._native.check_accesses()
         return memoryview(self) if numpy is None else numpy.asarray(self)
 
     def reading(self, rows: Rows = slice(None)) -> contextlib.AbstractContextManager[Any]:

@@ -139,6 +139,13 @@ impl DsmRank {
         begun.map_err(|error| raised(python, &error))
     }
 
+    /// Checks that accesses to the memory reach the library, unless the rank has left.
+    fn check_accesses(&self, python: Python<'_>) -> PyResult<()> {
+        let dsm = self.dsm.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let checked = dsm.map_or(Ok(()), |dsm| dsm.check_accesses());
+        checked.map_err(|error| raised(python, &error))
+    }
+
     fn barrier(&self, python: Python<'_>) -> PyResult<()> {
         self.wait(python, Dsm::barrier)
     }

@@ -117,6 +117,35 @@ def test_views_without_numpy_are_memoryviews():
     expect_success(run(2, script))
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_another_handler_of_faults_works_before_joining_and_is_refused_after_it(method):
+    script = """
+        import faulthandler
+        dsm.numpy = None
+        table = shared.array(2000, "int64")
+        with table.writing(shared.part(2000)) as mine:
+            mine[0] = 7
+        shared.barrier()
+        assert table[0] + table[1000] == 14
+        if not faulthandler.is_enabled():
+            held = table.view
+            faulthandler.enable()
+            for use in (lambda: table[0], lambda: table.view, lambda: shared.barrier()):
+                try:
+                    use()
+                    print("permitted")
+                except dsm.InvalidError as error:
+                    assert "has set its own action for signal" in str(error), error
+            faulthandler.disable()
+        shared.barrier()
+        print(table[1999])
+    """
+    program = "from ethernot import dsm\nshared = dsm.join()\n" + textwrap.dedent(script)
+    for before in ([], ["-X", "faulthandler"]):
+        found = finish(start(2, [*before, "-c", program], method))
+        assert expect_success(found, method) == "0\n", found
+
+
 def test_a_lock_orders_the_ranks():
     script = """
         dsm.numpy = None

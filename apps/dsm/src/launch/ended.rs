@@ -75,6 +75,10 @@ impl RankEnded {
             (None, Some(signal)) => format!("was killed by signal {signal}{}", name(signal)),
             (None, None) => "ended".into(),
         };
+        let what = match self.status.signal() {
+            Some(libc::SIGBUS | libc::SIGSEGV) => format!("{what}; {HANDLERS}"),
+            _ => what,
+        };
         match (&self.host, self.status.code(), last_words) {
             // This status is `ssh`'s own.
             (Some(host), Some(SHELL_FAILED), Some(words)) if !words.is_empty() => {
@@ -104,6 +108,10 @@ fn name(signal: i32) -> &'static str {
         _ => "",
     }
 }
+
+/// What may have happened to a rank that a memory fault has killed, besides an error in the program.
+const HANDLERS: &str =
+    "if the program handles this signal, it must install its handler before it joins";
 
 /// Exit status of `ssh` if it has failed itself.
 const SHELL_FAILED: i32 = 255;

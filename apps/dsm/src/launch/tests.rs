@@ -47,6 +47,17 @@ fn a_rank_that_ended_because_of_another_is_not_the_first_failure() {
 }
 
 #[test]
+fn a_memory_fault_is_named_with_what_may_have_caused_it() {
+    let (ended, ..) = run(&script(1, "kill -SEGV $$"));
+    let (_, what) = ended.failure.as_ref().expect("the rank fails");
+    assert!(
+        what.starts_with("was killed by signal 11 (SIGSEGV); if the program handles"),
+        "{what}"
+    );
+    assert_eq!(ended.exit_code(), 139);
+}
+
+#[test]
 fn processes_that_ranks_have_started_end_with_them() {
     // The rank ends at once, and leaves a process in its group.
     let (ended, output, _) = run(&script(1, "sleep 1000 & echo $!"));
