@@ -35,7 +35,7 @@ impl Core {
             let allowed = state.node.access(page);
             let is_allowed = allowed == Access::Write || allowed == wanted;
             if state.host.memory.changes() == changes && is_allowed {
-                state.host.memory.map_again(page, allowed);
+                state.host.memory.map_again(page.index()..page.index() + 1, allowed);
             }
         })?;
         Ok(())
@@ -47,8 +47,14 @@ impl Core {
         let PageRange { first, count } = pages;
         self.call_then(call, |state, thread| {
             state.watch.left(thread);
-            for page in (first.0..first.0 + count).map(PageNumber) {
-                state.host.memory.map_again(page, state.node.access(page));
+            let State { node, host, .. } = state;
+            let accesses = (first.0..first.0 + count).map(|page| node.access(PageNumber(page)));
+            let mut start = first.index();
+            // The system call that maps pages takes a run of them.
+            for run in accesses.collect::<Vec<_>>().chunk_by(PartialEq::eq) {
+                let pages = start..start + run.len();
+                start = pages.end;
+                host.memory.map_again(pages, run[0]);
             }
         })?;
         Ok(())

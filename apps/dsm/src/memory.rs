@@ -84,11 +84,11 @@ impl Memory {
         self.changes
     }
 
-    /// Maps a page again. The kernel may have taken it out of the view, or a scan may have protected
-    /// it, although the machine permits the access.
-    pub(crate) fn map_again(&mut self, page: PageNumber, access: Access) {
+    /// Maps pages again. The kernel may have taken some out of the view, or a scan may have protected
+    /// them, although the machine permits the access to each of them.
+    pub(crate) fn map_again(&mut self, pages: Range<usize>, access: Access) {
         if access != Access::None {
-            self.map(page, access);
+            self.map(pages, access);
         }
     }
 
@@ -99,19 +99,22 @@ impl Memory {
         self.note(hidden);
     }
 
-    fn map(&mut self, page: PageNumber, access: Access) {
-        let index = page.index();
+    fn map(&mut self, pages: Range<usize>, access: Access) {
         let view_access = match access {
             Access::Write => {
-                self.end_guard(index);
+                while let Some(guarded) = self.guards.overlapping(&pages) {
+                    self.end_guard(guarded.start);
+                }
                 page_faults::Access::Write
             }
             Access::None | Access::Read => page_faults::Access::Read,
         };
-        let mapped = self.pages.map(index..index + 1, view_access);
+        let mapped = self.pages.map(pages.clone(), view_access);
         self.note(mapped);
-        self.end = self.end.max(index + 1);
-        self.set(page, access);
+        self.end = self.end.max(pages.end);
+        for page in pages {
+            self.set(PageNumber(page as u32), access);
+        }
     }
 
     /// Guards pages that have just been fetched and are still absent. Returns false if they need
@@ -227,7 +230,7 @@ impl dsm_protocol::Pages for Memory {
                 self.written = written;
                 self.set(page, Access::Read);
             }
-            (Access::None, Access::Read) | (_, Access::Write) => self.map(page, access),
+            (Access::None, Access::Read) | (_, Access::Write) => self.map(range, access),
         }
     }
 

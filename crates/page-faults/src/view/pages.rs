@@ -310,17 +310,23 @@ impl Pages {
     fn map_run(&self, state: u8, run: Range<usize>, access: Access) -> Result<(), ViewError> {
         let wants_write = access == Access::Write || state == WRITABLE;
         let next = match &self.watch {
-            Watch::Asynchronous { faults, .. } => {
+            Watch::Asynchronous { faults, map } => {
                 // A page that is not absent may still be missing, because the kernel has taken it
                 // out of the view. Whether it was written is forgotten then, so let it count as
                 // written.
                 let is_protected = !wants_write && state == ABSENT;
-                self.map_frames(faults, state, &run, is_protected, wants_write)?;
+                if state == ABSENT || run.len() == 1 {
+                    self.map_frames(faults, &run, is_protected)?;
+                } else {
+                    self.map_missing(faults, map, &run)?;
+                }
+                self.permit_writes(faults, state, &run, wants_write)?;
                 if wants_write { WRITABLE } else { READABLE }
             }
             Watch::Synchronous { faults, maps_protected } => {
                 let is_protected = !wants_write && *maps_protected;
-                self.map_frames(faults, state, &run, is_protected, wants_write)?;
+                self.map_frames(faults, &run, is_protected)?;
+                self.permit_writes(faults, state, &run, wants_write)?;
                 if is_protected { READABLE } else { WRITABLE }
             }
             Watch::Protection => {
@@ -333,14 +339,42 @@ impl Pages {
         Ok(())
     }
 
-    /// Maps pages by userfaultfd.
-    fn map_frames(
+    /// Maps those of the pages that are missing in the view. The kernel maps pages by one system call
+    /// only until it finds one that is mapped, so a scan finds the missing ones first.
+    fn map_missing(
+        &self,
+        faults: &UserFaults,
+        map: &PageMap,
+        run: &Range<usize>,
+    ) -> Result<(), ViewError> {
+        let mut missing = Vec::new();
+        map.unmapped(self.bytes_at(run), |unmapped| missing.push(self.pages_at(&unmapped)))
+            .map_err(|source| self.refused("scan", run, source))?;
+        missing.iter().try_for_each(|pages| self.map_frames(faults, pages, false))
+    }
+
+    /// Permits writes to pages of one state, which are mapped. A page that was mapped before has kept
+    /// its protection.
+    fn permit_writes(
         &self,
         faults: &UserFaults,
         state: u8,
         run: &Range<usize>,
-        is_protected: bool,
         wants_write: bool,
+    ) -> Result<(), ViewError> {
+        if !wants_write || state != READABLE {
+            return Ok(());
+        }
+        let permitted = faults.write_protect(self.bytes_at(run), false);
+        permitted.map_err(|source| self.refused("permit writes", run, source))
+    }
+
+    /// Maps pages by userfaultfd.
+    fn map_frames(
+        &self,
+        faults: &UserFaults,
+        run: &Range<usize>,
+        is_protected: bool,
     ) -> Result<(), ViewError> {
         let bytes = self.bytes_at(run);
         let mut tries = 0;
@@ -354,11 +388,6 @@ impl Pages {
                 }
                 Err(source) => return Err(self.refused("map", run, source)),
             }
-        }
-        // A page that was mapped before keeps its protection.
-        if wants_write && state == READABLE {
-            let permitted = faults.write_protect(bytes, false);
-            permitted.map_err(|source| self.refused("permit writes", run, source))?;
         }
         Ok(())
     }

@@ -175,6 +175,30 @@ fn a_write_to_a_guarded_page_faults_and_is_seen_as_before_without_the_guard() {
     });
 }
 
+#[test]
+fn pages_that_the_kernel_has_taken_out_of_the_view_are_mapped_again_with_their_neighbours() {
+    with_each_method(|method| {
+        let noted = Noted::new(method, 9);
+        for access in [Access::Read, Access::Write] {
+            noted.pages().map(0..8, access).unwrap();
+            for taken in [0..1, 3..5, 7..8] {
+                let start = noted.word(taken.start).addr() - 8;
+                kernel::forget(start..start + taken.len() * PAGE_BYTES).unwrap();
+            }
+            noted.pages().map(0..9, access).unwrap();
+            for page in 0..9 {
+                let word = noted.read(page);
+                if access == Access::Write {
+                    noted.write(page, word + 1);
+                }
+            }
+            assert_eq!(noted.take_faults(), [], "{method}, {access:?}");
+        }
+        assert!((0..9).all(|page| noted.in_frame(page) == 1), "{method}");
+        assert_eq!(noted.take_written(), [0, 1, 2, 3, 4, 5, 6, 7, 8], "{method}");
+    });
+}
+
 /// Replaces memory by memory without rights. Unmapped addresses could get memory of another test.
 fn replace(addresses: &Range<usize>) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
