@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use programs::{
     Documents, HttpClient, HttpServer, Loaded, Network, Program, Running, Service, Side, Stage,
-    are_installed, python_client,
+    WARM_UPS_MS, are_installed, python_client,
 };
 
 /// Sends a signal to the first process of a server only.
@@ -112,33 +112,44 @@ fn redis_saves_under_load() {
         return;
     }
     for loaded in [Loaded::Neither, Loaded::Both] {
-        let Some(stage) = Stage::new(&Network::Loopback, loaded) else { return };
-        let port = stage.free_port();
-        let Some(running) = Service::Redis.start(&stage, port) else { return };
-        let clients: Vec<_> = (0..2)
-            .map(|_| {
-                let verify = python_client(&stage, "verify", port).argument(&2);
-                stage.start(&verify, Side::Client)
-            })
-            .collect();
-        let ask = |what: &str| {
-            let words = format!("-h {} -p {port} {what}", stage.address());
-            stage.run(&Program::new("redis-cli", &words), Side::Client).expect_success().to_owned()
-        };
-        for _ in 0..3 {
-            thread::sleep(Duration::from_millis(300));
-            // Ignore the answer: if the server is already saving, it refuses the request.
-            ask("bgsave");
-        }
-        for client in clients {
-            let ended = client.finish();
-            assert!(ended.expect_success().contains("turns"), "{ended}");
-        }
-        let said = ask("info persistence");
-        assert!(said.contains("rdb_last_bgsave_status:ok"), "{said}");
-        running.stop();
-        stage.expect_path();
+        // A save forks, and connections that have not moved yet stay on TCP then. On a busy host
+        // they move late.
+        let has_path = WARM_UPS_MS.into_iter().any(|warm_ms| {
+            // Without redis, the path does not matter.
+            save_redis(loaded, Duration::from_millis(warm_ms.into())).unwrap_or(true)
+        });
+        assert!(has_path, "{loaded:?}: all connections stayed on TCP");
     }
+}
+
+/// Lets redis save three times while clients store and read values, after this time. Returns
+/// whether connections took the expected path, or `None` if redis cannot run here.
+#[track_caller]
+fn save_redis(loaded: Loaded, warm: Duration) -> Option<bool> {
+    let stage = Stage::new(&Network::Loopback, loaded)?;
+    let port = stage.free_port();
+    let running = Service::Redis.start(&stage, port)?;
+    let seconds = warm.as_secs() + 2;
+    let verify = python_client(&stage, "verify", port).argument(&seconds);
+    let clients = [(); 2].map(|()| stage.start(&verify, Side::Client));
+    let ask = |what: &str| {
+        let words = format!("-h {} -p {port} {what}", stage.address());
+        stage.run(&Program::new("redis-cli", &words), Side::Client).expect_success().to_owned()
+    };
+    thread::sleep(warm);
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(300));
+        // Ignore the answer: if the server is already saving, it refuses the request.
+        ask("bgsave");
+    }
+    for client in clients {
+        let ended = client.finish();
+        assert!(ended.expect_success().contains("turns"), "{ended}");
+    }
+    let said = ask("info persistence");
+    assert!(said.contains("rdb_last_bgsave_status:ok"), "{said}");
+    running.stop();
+    Some(stage.has_path())
 }
 
 #[test]
