@@ -17,7 +17,8 @@ use rule::Rule;
 /// completion comes with the answer instead, the polls of the program read the answer.
 ///
 /// A completion waits only if the last writes and answers took turns ([`Rule`]). If an answer takes
-/// too long, its completion stops waiting, and others wait only after enough further turns.
+/// too long, its completion stops waiting. Unless such answers are rare, others wait only after
+/// enough further turns.
 #[derive(Debug)]
 pub(crate) struct PingPong {
     rule: Rule,
@@ -89,7 +90,10 @@ impl PingPong {
         if self.due() > now {
             return None;
         }
-        self.on_other()
+        if !self.rule.on_late() {
+            self.written_at = None;
+        }
+        self.take()
     }
 
     /// Returns the time until which a completion waits. `NEVER` if none does.
@@ -166,6 +170,26 @@ mod tests {
         assert_eq!(context(ping_pong.on_time(due)), Some(7));
         assert_eq!(context(ping_pong.on_bytes(due)), None);
         assert_eq!(take_turns(&mut ping_pong, &mut now), 8);
+    }
+
+    #[test]
+    fn a_late_answer_among_many_ends_only_the_wait_of_its_completion() {
+        let (mut ping_pong, mut now) = (PingPong::of_initiator(), Instant(0));
+        take_turns(&mut ping_pong, &mut now);
+        for is_late in [false; 40].into_iter().chain([true]).chain([false; 40]) {
+            assert!(ping_pong.on_completed(now, write(1)).is_none());
+            // While completions wait, turns are shorter.
+            now = now.after_ns(if is_late { 4 * ANSWER_NS } else { ANSWER_NS / 2 });
+            assert_eq!(context(ping_pong.on_time(now)), is_late.then_some(1));
+            assert_eq!(context(ping_pong.on_bytes(now)), (!is_late).then_some(1));
+        }
+        for _ in 0..2 {
+            ping_pong.on_completed(now, write(2));
+            now = now.after_ns(4 * ANSWER_NS);
+            ping_pong.on_time(now);
+            ping_pong.on_bytes(now);
+        }
+        assert_eq!(context(ping_pong.on_completed(now, write(3))), Some(3));
     }
 
     #[test]

@@ -26,8 +26,9 @@ enum State {
     /// Completions wait, for at most `limit_ns`. `without_ns` is the median length of the turns
     /// whose completions did not wait.
     Trying { turns: Turns, limit_ns: u64, without_ns: u64 },
-    /// Completions wait, for at most `limit_ns`.
-    Waiting { limit_ns: u64 },
+    /// Completions wait, for at most `limit_ns`. `turns` is the number of turns since this began, or
+    /// since the last late answer.
+    Waiting { limit_ns: u64, turns: u32 },
     /// The completions of this number of writes do not wait, because it does not pay.
     Resting { writes: u32 },
 }
@@ -47,7 +48,7 @@ impl Rule {
     /// Returns how long a completion waits at most, in nanoseconds. `None` if it does not wait.
     pub(super) const fn wait_ns(&self) -> Option<u64> {
         match self.state {
-            State::Trying { limit_ns, .. } | State::Waiting { limit_ns } => Some(limit_ns),
+            State::Trying { limit_ns, .. } | State::Waiting { limit_ns, .. } => Some(limit_ns),
             State::Passing { .. } | State::Measuring { .. } | State::Resting { .. } => None,
         }
     }
@@ -79,19 +80,33 @@ impl Rule {
                 if let Some(with_ns) = turns.add(ns) {
                     let pays = with_ns.saturating_mul(8) <= without_ns.saturating_mul(7);
                     self.state = if pays {
-                        State::Waiting { limit_ns: *limit_ns }
+                        State::Waiting { limit_ns: *limit_ns, turns: 0 }
                     } else {
                         State::Resting { writes: RESTING_WRITES }
                     };
                 }
             }
-            State::Waiting { .. } => {}
+            State::Waiting { turns, .. } => *turns = turns.saturating_add(1),
             State::Resting { .. } => self.on_other(),
         }
     }
 
-    /// Takes note that something else than a turn has happened, or that a completion has waited for
-    /// too long.
+    /// Takes note that a completion has waited for too long. Returns whether the next ones wait
+    /// nevertheless, because answers are rarely late: a host also runs other threads.
+    pub(super) fn on_late(&mut self) -> bool {
+        match &mut self.state {
+            State::Waiting { turns, .. } if *turns >= PUNCTUAL_TURNS => {
+                *turns = 0;
+                true
+            }
+            _ => {
+                self.on_other();
+                false
+            }
+        }
+    }
+
+    /// Takes note that something else than a turn has happened.
     pub(super) fn on_other(&mut self) {
         match &mut self.state {
             State::Resting { writes } if *writes > 0 => *writes -= 1,
@@ -135,6 +150,10 @@ const TURNS: usize = 8;
 /// both ends took up to 0.25 ms on a busy host (note 59 of `docs/performance-notes.md`). On a host
 /// that is four times as slow, this is 1 ms.
 const ANSWER_NS_MAX: u64 = 2_000_000;
+
+/// Number of turns between two late answers from which on completions go on waiting. Late answers
+/// then cost at most a thirty-second part of the time.
+const PUNCTUAL_TURNS: u32 = 32;
 
 /// Number of writes between two attempts. The turns of an attempt that does not pay are at most
 /// twice as long as others, which is then less than one percent of the time.

@@ -15,6 +15,8 @@ const READ_NS: u64 = 1_500;
 
 /// Speeds of hosts in quarters of that of a calibrated host.
 const SPEEDS: [u64; 5] = [1, 2, 4, 8, 16];
+/// Answers at an end of which one is late, if a scenario has late answers.
+const STALLS_IN: usize = 250;
 /// Round trips of a run.
 const ROUND_TRIPS: usize = 2_000;
 
@@ -28,6 +30,8 @@ struct Scenario {
     wake_ns: u64,
     /// Time between the ends.
     wire_ns: u64,
+    /// How much later one of [`STALLS_IN`] answers arrives, because another thread had the processor.
+    stall_ns: u64,
 }
 
 /// A host with a program that writes, takes the completion, and spins on its memory until the
@@ -98,16 +102,17 @@ impl Host {
 
 /// Returns the nanoseconds that the round trips take.
 fn run(scenario: Scenario, speeds: [u64; 2], has_rule: bool) -> u64 {
-    let Scenario { work_ns, wake_ns, wire_ns } = scenario;
+    let Scenario { work_ns, wake_ns, wire_ns, stall_ns } = scenario;
     let rules = [PingPong::of_initiator(), PingPong::of_responder()];
     let mut rules = rules.map(|rule| has_rule.then_some(rule));
     let [mut first, mut second] =
         [0, 1].map(|end| Host::new(speeds[end], work_ns[end], wake_ns, rules[end].take()));
     let mut now = Instant(0);
-    for _ in 0..ROUND_TRIPS {
-        let arrives = first.write(now).after_ns(wire_ns);
+    for trip in 0..ROUND_TRIPS {
+        let stall_ns = |end| if trip % STALLS_IN == end * STALLS_IN / 2 { stall_ns } else { 0 };
+        let arrives = first.write(now).after_ns(wire_ns + stall_ns(1));
         let seen = second.receive(arrives);
-        let arrives = second.write(seen).after_ns(wire_ns);
+        let arrives = second.write(seen).after_ns(wire_ns + stall_ns(0));
         now = first.receive(arrives);
     }
     now.0
@@ -117,10 +122,16 @@ fn run(scenario: Scenario, speeds: [u64; 2], has_rule: bool) -> u64 {
 /// that they take if completions never wait.
 #[track_caller]
 fn assert_ratio(scenario: Scenario, permille: u64) {
+    assert_ratio_beside(scenario, permille, 0);
+}
+
+/// Checks the same, without the time that both runs lose by late answers.
+#[track_caller]
+fn assert_ratio_beside(scenario: Scenario, permille: u64, lost_ns: u64) {
     for first in SPEEDS {
         for second in SPEEDS {
             let speeds = [first, second];
-            let (with, without) = (run(scenario, speeds, true), run(scenario, speeds, false));
+            let [with, without] = [true, false].map(|rule| run(scenario, speeds, rule) - lost_ns);
             let text = format!("{with} ns, {without} ns without: {scenario:?}, {speeds:?}");
             assert!(with * 1000 <= without * permille, "{text}");
         }
@@ -131,7 +142,18 @@ fn assert_ratio(scenario: Scenario, permille: u64) {
 fn a_ping_pong_takes_at_most_two_thirds_of_the_time_on_fast_and_on_slow_hosts() {
     for wake_ns in [20_000, 100_000] {
         for wire_ns in [500, 5_000] {
-            assert_ratio(Scenario { work_ns: [0; 2], wake_ns, wire_ns }, 667);
+            assert_ratio(Scenario { work_ns: [0; 2], wake_ns, wire_ns, stall_ns: 0 }, 667);
+        }
+    }
+}
+
+/// Threads of other programs get the processor a few hundred times a second.
+#[test]
+fn late_answers_now_and_then_take_no_turns_from_the_others() {
+    for wake_ns in [20_000, 100_000] {
+        for stall_ns in [100_000, 1_000_000] {
+            let scenario = Scenario { work_ns: [0; 2], wake_ns, wire_ns: 500, stall_ns };
+            assert_ratio_beside(scenario, 300, 2 * stall_ns * (ROUND_TRIPS / STALLS_IN) as u64);
         }
     }
 }
@@ -143,7 +165,7 @@ fn programs_that_work_between_completion_and_answer_lose_at_most_two_percent() {
         for work_ns in [3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000] {
             for work_ns in [[work_ns, 0], [0, work_ns], [work_ns; 2]] {
                 for wire_ns in [500, 5_000, 50_000] {
-                    assert_ratio(Scenario { work_ns, wake_ns, wire_ns }, 1_020);
+                    assert_ratio(Scenario { work_ns, wake_ns, wire_ns, stall_ns: 0 }, 1_020);
                 }
             }
         }
@@ -153,6 +175,6 @@ fn programs_that_work_between_completion_and_answer_lose_at_most_two_percent() {
 #[test]
 fn programs_whose_peer_is_far_away_lose_nothing() {
     for wire_ns in [200_000, 1_000_000, 50_000_000] {
-        assert_ratio(Scenario { work_ns: [0; 2], wake_ns: 20_000, wire_ns }, 1_000);
+        assert_ratio(Scenario { work_ns: [0; 2], wake_ns: 20_000, wire_ns, stall_ns: 0 }, 1_000);
     }
 }
