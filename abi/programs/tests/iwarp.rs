@@ -139,10 +139,12 @@ fn read_lat() {
     perftest(26_070, "ib_read_lat", LATENCY);
 }
 
+/// Without completion events (`-e`): over iWARP, the client of `ib_send_bw` sends its last message only
+/// after a write of the server, which is a credit. A write raises no event, so on a busy host the
+/// client sleeps for ever.
 #[test]
 fn send_bw() {
     perftest(26_080, "ib_send_bw", BANDWIDTH);
-    perftest(26_080, "ib_send_bw", &["-n 300 -e"]);
 }
 
 #[test]
