@@ -14,7 +14,8 @@ pub(crate) fn failed(error: impl std::error::Error + 'static) -> Error {
         let system = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
         number = number.or(system);
         cause = error.source();
-        if let Some(cause) = cause {
+        // Some texts contain their cause.
+        if let Some(cause) = cause.map(ToString::to_string).filter(|cause| !what.contains(cause)) {
             what = format!("{what}: {cause}");
         }
     }

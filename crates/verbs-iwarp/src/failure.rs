@@ -11,7 +11,11 @@ pub(crate) fn failed(error: impl std::error::Error) -> Error {
     let mut what = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        what = format!("{what}: {error}");
+        let text = error.to_string();
+        // Some texts contain their cause.
+        if !what.contains(&text) {
+            what = format!("{what}: {text}");
+        }
         cause = error.source();
     }
     Error::Failed(what)
