@@ -106,7 +106,9 @@ pub enum Error {
     )]
     Forked,
     /// Accesses to the memory would not reach the library.
-    #[error("accesses to the shared memory do not work: {0}")]
+    #[error(
+        "accesses to the shared memory do not work: {0} (a process claims faults when it joins)"
+    )]
     Handler(#[from] NotInForce),
     /// The region has no room.
     #[error(

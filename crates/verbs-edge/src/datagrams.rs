@@ -17,7 +17,7 @@ use wire_edge::QueuePairNumber;
 use work::CompletionStatus;
 
 use super::draining::Draining;
-use super::failure::{failed, forked};
+use super::failure::forked;
 use super::instance::Instance;
 use super::limits::WINDOW;
 use super::ways::Ways;
@@ -95,7 +95,7 @@ impl DatagramSource {
             receives_max: queue_pair.limits().receives,
             shared_receives: queue_pair.shared_receives().cloned(),
         });
-        let port = opened.map_err(failed)?;
+        let port = opened.map_err(Error::of_cause)?;
         self.registry.own(port.owner(), queue_pair);
         *self.port() = Some(port);
         // Post all receives, even if there are many, because datagrams may arrive as soon as the
@@ -365,7 +365,7 @@ impl DatagramWire {
             if let Err(error) = runtime.join_group(port, link, ip) {
                 // Leave the group on all links, to restore the state from before this call.
                 let _open = runtime.leave_group(port, ip);
-                return Err(failed(error));
+                return Err(Error::of_cause(error));
             }
         }
         Ok(())
@@ -461,7 +461,10 @@ impl Wire for DatagramWire {
             (false, Some(at)) => {
                 groups.swap_remove(at);
                 if let Some(port) = port {
-                    self.instance.runtime().leave_group(port, group.address()).map_err(failed)?;
+                    self.instance
+                        .runtime()
+                        .leave_group(port, group.address())
+                        .map_err(Error::of_cause)?;
                 }
             }
         }

@@ -21,7 +21,6 @@ use work::{COMPLETIONS_MAX, OPERATION_BYTES_MAX};
 
 use crate::addresses::{Places, leaving};
 use crate::datagrams;
-use crate::failure::failed;
 use crate::instance::Instance;
 use crate::limits::{
     DOMAINS_MAX, GROUPS_MAX, INLINE_MAX, QUEUE_PAIRS_MAX, READ_DEPTH, WORK_REQUESTS_MAX,
@@ -50,7 +49,7 @@ pub fn devices_capturing(
     settings: &Settings,
     capture: &SharedCapture,
 ) -> Result<Vec<ManagedDevice>, Error> {
-    let host = interfaces().map_err(failed)?;
+    let host = interfaces().map_err(Error::of_cause)?;
     let ports = Arc::new(ClaimedPorts::default());
     let mut devices = Vec::new();
     for (index, settings) in (0..).zip(each_device(settings, &host)?) {

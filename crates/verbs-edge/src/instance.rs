@@ -20,7 +20,7 @@ use work::SharedReceives;
 
 use super::addresses::Places;
 use super::connection_table::{ConnectionTable, Wanted};
-use super::failure::{failed, forked};
+use super::failure::forked;
 use super::greeting::{QueuePairPlace, SERVICE};
 use super::hooks::TableHooks;
 use super::limits::{DOMAINS_MAX, READ_DEPTH};
@@ -75,7 +75,7 @@ impl Instance {
         };
         let udp = UdpConfig::default();
         let ips: Vec<IpAddr> = places.addresses.iter().map(|address| address.ip).collect();
-        let claimed = slots.claim(&ips, random() as u16, &udp).map_err(failed)?;
+        let claimed = slots.claim(&ips, random() as u16, &udp).map_err(Error::of_cause)?;
         let ClaimedSlot { slot, links } = claimed;
         let wrapping = Wrapping::new(settings, capture)?;
         let mut all = Vec::new();
@@ -84,7 +84,9 @@ impl Instance {
         }
         let opener = Opener { udp, port: 0 };
         for spec in &places.others {
-            all.push(wrapping.wrap(opener.open_named(&spec.to_string()).map_err(failed)?)?);
+            all.push(
+                wrapping.wrap(opener.open_named(&spec.to_string()).map_err(Error::of_cause)?)?,
+            );
         }
         // The library injects no faults into shared memory. So the device does not use shared
         // memory if the settings contain faults but no links. Otherwise the frames over shared
@@ -94,7 +96,7 @@ impl Instance {
         if shares_memory {
             match ShmLink::open() {
                 Ok(link) => all.push(wrapping.capture(Box::new(link))),
-                Err(error) if !settings.links.is_empty() => return Err(failed(error)),
+                Err(error) if !settings.links.is_empty() => return Err(Error::of_cause(error)),
                 // If the host has no shared memory, the device uses only its other links.
                 Err(_) => {}
             }
@@ -118,7 +120,8 @@ impl Instance {
             manager: Arc::clone(&manager),
             statistics: statistics.clone(),
         };
-        let runtime = Runtime::start(config(settings)?, all, Box::new(hooks)).map_err(failed)?;
+        let runtime =
+            Runtime::start(config(settings)?, all, Box::new(hooks)).map_err(Error::of_cause)?;
         if let Some(statistics) = statistics {
             statistics.watch(&runtime);
         }
@@ -313,7 +316,7 @@ impl Wrapping {
             return Ok(self.capture(link));
         }
         let config = self.faults.config(random());
-        Ok(self.capture(Box::new(Fault::new(link, config).map_err(failed)?)))
+        Ok(self.capture(Box::new(Fault::new(link, config).map_err(Error::of_cause)?)))
     }
 
     fn capture(&self, link: Box<dyn Link>) -> Box<dyn Link> {
@@ -326,7 +329,7 @@ impl Wrapping {
 
 /// Returns the runtime configuration of a device.
 fn config(settings: &Settings) -> Result<RuntimeConfig, Error> {
-    let usual = RuntimeConfig::from_entropy().map_err(failed)?;
+    let usual = RuntimeConfig::from_entropy().map_err(Error::of_cause)?;
     Ok(RuntimeConfig {
         engine: EngineConfig::default()
             .requests_max(REQUESTS_MAX)

@@ -26,7 +26,7 @@ use verbs::{Error, Gid, QueuePair, QueuePairType};
 use wire_edge::{Moved, PeerAddr};
 
 use super::connection_table::{ConnectionTable, Wanted, ip_of, parts_of};
-use super::failure::{failed, forked};
+use super::failure::forked;
 use super::instance::Instance;
 use super::outcome::{NO_SUCH_SERVICE, NOT_UNDERSTOOD, Outcome, Phase, outcome_of};
 use super::source::QueuePairSource;
@@ -870,7 +870,7 @@ fn redirect_error(error: AuxiliaryError) -> Error {
         AuxiliaryError::Socket(UdpError::NoPermission { .. }) => Errno::EACCES,
         AuxiliaryError::Socket(UdpError::NoDescriptor { .. }) => Errno::EMFILE,
         AuxiliaryError::NoneLeft => return Error::NoRoom(error.to_string()),
-        _ => return failed(error),
+        _ => return Error::of_cause(error),
     };
     Error::System { what: error.to_string(), number: number as i32 }
 }

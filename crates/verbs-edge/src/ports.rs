@@ -12,8 +12,6 @@ use nix::errno::Errno;
 use rdma_cm::{Listening, PortClaim};
 use verbs::Error;
 
-use crate::failure::failed;
-
 /// The claimed ports. All devices of a process share them, and so do all port spaces: the devices
 /// and the port spaces that claim an address use one socket.
 #[derive(Debug, Default)]
@@ -66,7 +64,7 @@ impl ClaimedPorts {
         };
         // Close the socket only after the redirect ports are open. If it was closed earlier, a peer
         // that connects at that moment would get the answer that no program listens.
-        let given_way = known.socket.as_ref().map_or(Ok(()), give_way).map_err(failed);
+        let given_way = known.socket.as_ref().map_or(Ok(()), give_way).map_err(Error::of_cause);
         let opened = given_way.and_then(|()| listen());
         known.socket = None;
         match opened {
@@ -191,10 +189,10 @@ mod tests {
         let at = claim.address();
         let opens = || {
             // The socket that reserves the port still exists, and must give way.
-            let socket = link::AuxiliarySocket::bind(at).map_err(failed)?;
+            let socket = link::AuxiliarySocket::bind(at).map_err(Error::of_cause)?;
             assert_eq!(socket.local(), at);
             drop(socket);
-            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::of_cause)?;
             Ok(Box::new(Opened(socket)) as Box<dyn Listening>)
         };
         let heard = ports.listen(at, opens).expect("it listens");

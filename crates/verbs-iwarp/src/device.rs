@@ -21,7 +21,7 @@ use work::{COMPLETIONS_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 
 use crate::entry::Asking;
 use crate::exchange::{StreamExchange, StreamListening};
-use crate::failure::{failed, system};
+use crate::failure::system;
 use crate::instance::Instance;
 use crate::limits::{DOMAINS_MAX, QUEUE_PAIRS_MAX, READ_DEPTH, WORK_REQUESTS_MAX, stream_config};
 use crate::settings::Settings;
@@ -34,7 +34,7 @@ use crate::wire::StreamWire;
 /// # Errors
 /// Returns the errors of listing the host's interfaces.
 pub fn device(settings: Settings) -> Result<ManagedDevice, Error> {
-    let host = interfaces().map_err(failed)?;
+    let host = interfaces().map_err(Error::of_cause)?;
     let station = station(&host);
     let iwarp = Arc::new(Iwarp {
         attributes: attributes(&settings, station),

@@ -14,7 +14,7 @@ use work::{CompletionQueue, SharedReceives};
 
 use crate::capture::StreamCapture;
 use crate::entry::Tools;
-use crate::failure::{failed, forked};
+use crate::failure::forked;
 use crate::inside::Inside;
 use crate::journal::Journal;
 use crate::limits::{DOMAINS_MAX, QUEUE_PAIRS_MAX, stream_config};
@@ -62,7 +62,7 @@ impl AsRef<Runtime> for Instance {
 impl Instance {
     /// Starts the runtime with the machine.
     pub(crate) fn start(settings: &Settings, registry: &Arc<Registry>) -> Result<Arc<Self>, Error> {
-        let usual = RuntimeConfig::from_entropy().map_err(failed)?;
+        let usual = RuntimeConfig::from_entropy().map_err(Error::of_cause)?;
         let config = RuntimeConfig {
             engine: EngineConfig::default(),
             progress_processor: settings.progress_processor,
@@ -74,7 +74,8 @@ impl Instance {
             ..usual
         };
         let hooks = CompletionHooks(Arc::clone(registry));
-        let runtime = Runtime::start(config, Vec::new(), Box::new(hooks)).map_err(failed)?;
+        let runtime =
+            Runtime::start(config, Vec::new(), Box::new(hooks)).map_err(Error::of_cause)?;
         let rung = Arc::default();
         let dropped = Arc::default();
         let statistics = Statistics::listen(&settings.name, registry);
@@ -87,7 +88,7 @@ impl Instance {
         let tools = Tools::new(journal, capture, faults);
         let config = stream_config(settings);
         let streams = Streams::new(&rung, &dropped, config, tools, statistics);
-        let machine = runtime.attach_machine(Box::new(streams)).map_err(failed)?;
+        let machine = runtime.attach_machine(Box::new(streams)).map_err(Error::of_cause)?;
         let next = RandomState::new().hash_one(0) as u32;
         let instance = Arc::new(Self {
             runtime,
@@ -130,7 +131,7 @@ impl Instance {
             let _inside = Inside::enter();
             work(streams, access, now)
         };
-        self.runtime.with_machine(self.machine, work).map_err(failed)
+        self.runtime.with_machine(self.machine, work).map_err(Error::of_cause)
     }
 
     /// Forgets the exchange of a stream: at once, or in the next turn if the caller is inside one.
