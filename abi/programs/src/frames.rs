@@ -163,21 +163,25 @@ fn numbers(field: &str) -> impl Iterator<Item = u64> {
 }
 
 /// Returns a line for each frame of a capture that arrived out of order, was repeated, was not
-/// captured or is malformed, as tshark sees them.
+/// captured, is malformed, or has bytes in which tshark sees no iWARP.
 ///
 /// # Panics
 /// Panics if tshark is missing, or cannot read the capture.
 pub fn unusual_frames(capture: &Path) -> String {
-    tshark(capture, &["-Y", "tcp.analysis.flags || _ws.malformed"])
+    let filter = "tcp.analysis.flags || _ws.malformed || (tcp.len > 0 && !iwarp_mpa)";
+    tshark(capture, &["-Y", filter])
 }
 
 /// Runs tshark. It must not guess protocols above RDMAP: the payload of tests is arbitrary. It puts
-/// segments in order itself: without that, it decodes none that arrives after a later one.
+/// segments in order itself: without that, it decodes none that arrives after a later one. It looks
+/// at the bytes before it looks at the ports: a client's own port may be one that tshark knows of
+/// another protocol (44818 is EtherNet/IP).
 fn tshark(capture: &Path, arguments: &[&str]) -> String {
     let output = Command::new("tshark")
         .args(["-n", "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"])
         .args(["-o", "tcp.relative_sequence_numbers:TRUE"])
-        .args(["-o", "tcp.reassemble_out_of_order:TRUE", "-r"])
+        .args(["-o", "tcp.reassemble_out_of_order:TRUE"])
+        .args(["-o", "tcp.try_heuristic_first:TRUE", "-r"])
         .arg(capture)
         .args(arguments)
         .output()
@@ -246,12 +250,8 @@ mod tests {
         assert_eq!(second, [&header[..], &two].concat());
     }
 
-    /// Two FPDUs of one side, with an acknowledgement between them, change places.
-    #[test]
-    fn segments_out_of_order_are_decoded() {
-        if !crate::are_installed(&["tshark"]) {
-            return;
-        }
+    /// A capture of siw, and its frames, each with the header of pcap.
+    fn capture_of_siw() -> (PathBuf, Vec<u8>, Vec<Vec<u8>>) {
         let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/wire-iwarp/tests");
         let file = captures.join("captures/siw-perftest-write-bw.pcap");
         let bytes = std::fs::read(&file).expect("a capture");
@@ -259,18 +259,57 @@ mod tests {
         let mut frames = Vec::new();
         while !rest.is_empty() {
             let (frame, later) = rest.split_at(FRAME_HEADER_BYTES + frame_bytes(rest) as usize);
-            frames.push(frame);
+            frames.push(frame.to_vec());
             rest = later;
         }
+        (file, header.to_vec(), frames)
+    }
+
+    /// Writes a capture, and returns what tshark decodes in it, and its unusual frames.
+    fn decoded(name: &str, header: &[u8], frames: &[Vec<u8>]) -> (Dissection, String) {
+        let file = format!("programs-{name}-{}", std::process::id());
+        let file = std::env::temp_dir().join(file);
+        std::fs::write(&file, [header, &frames.concat()].concat()).expect("room");
+        let (found, shown) = (Dissection::of(&file), unusual_frames(&file));
+        std::fs::remove_file(&file).expect("removed");
+        (found, shown)
+    }
+
+    /// Two FPDUs of one side, with an acknowledgement between them, change places.
+    #[test]
+    fn segments_out_of_order_are_decoded() {
+        if !crate::are_installed(&["tshark"]) {
+            return;
+        }
+        let (file, header, mut frames) = capture_of_siw();
         frames.swap(12, 14);
-        let swapped = std::env::temp_dir().join(format!("programs-order-{}", std::process::id()));
-        std::fs::write(&swapped, [header, &frames.concat()].concat()).expect("room");
-        let [ordered, found] = [&file, &swapped].map(|capture| Dissection::of(capture));
-        let shown = unusual_frames(&swapped);
-        std::fs::remove_file(&swapped).expect("removed");
+        let ordered = Dissection::of(&file);
+        let (found, shown) = decoded("order", &header, &frames);
         assert_eq!((ordered.undecoded_bytes, found.undecoded_bytes), (0, 0), "{shown}");
         assert_eq!(found.fpdus, ordered.fpdus, "{shown}");
         assert!(!shown.is_empty());
+    }
+
+    /// A client gets one of the ports above 32 767 that tshark knows of other protocols.
+    #[test]
+    fn a_port_of_another_protocol_is_no_reason_to_decode_that() {
+        if !crate::are_installed(&["tshark"]) {
+            return;
+        }
+        let (file, header, mut frames) = capture_of_siw();
+        // Headers of pcap, Ethernet and IPv4 without options precede the ports.
+        let ports = FRAME_HEADER_BYTES + 14 + 20;
+        let client = frames[0][ports..ports + 2].to_vec();
+        for frame in &mut frames {
+            for port in frame[ports..ports + 4].chunks_exact_mut(2) {
+                if *port == client[..] {
+                    port.copy_from_slice(&44818_u16.to_be_bytes());
+                }
+            }
+        }
+        let captured = Dissection::of(&file);
+        let (found, shown) = decoded("ports", &header, &frames);
+        assert_eq!((found.undecoded_bytes, found.fpdus), (0, captured.fpdus), "{shown}");
     }
 
     #[test]
