@@ -971,9 +971,10 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Bytes that a stream reads, and that it writes, before the other streams have their turns.
 const TURN_BYTES: usize = 256 << 10;
 
-/// Time without an acknowledgement after which a peer's host counts as lost, in nanoseconds: the
-/// limit that adapters have by default for TCP.
-const SILENCE_NS: u64 = 30_000_000_000;
+/// Time without an acknowledgement after which a peer's host counts as lost, in nanoseconds. A
+/// second below the 30 s that adapters have by default for TCP, so that a program knows of the loss
+/// within them.
+const SILENCE_NS: u64 = 29_000_000_000;
 
 /// Shortest time between two looks at the acknowledgements, in nanoseconds.
-const SILENCE_LOOK_NS: u64 = 1_000_000_000;
+const SILENCE_LOOK_NS: u64 = 100_000_000;

@@ -262,8 +262,8 @@ pub(super) fn ip_address(address: &SockAddr) -> io::Result<SocketAddr> {
 }
 
 /// Time without traffic after which the kernel asks whether the peer's host is there. A host that
-/// is cut off is thus noticed within 30 s, like a TCP user timeout of that length would do.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+/// is cut off is thus noticed after 29 s, within the 30 s that adapters have by default for TCP.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(9);
 
 /// Time between two questions.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);

@@ -212,8 +212,8 @@ pub(super) const ROWS: &[Row] = &[
         "until the peer of a killed program ends",
     ),
     slow(
-        "cable cut (the client's link goes down): until the client's program has ended",
-        Bound::AtMost(35.0, "s"),
+        "cable cut (the client's link goes down): until both programs have ended",
+        Bound::AtMost(30.0, "s"),
         "a_cut_cable_is_reported",
         "until a cut cable is reported",
     ),
