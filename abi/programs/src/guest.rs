@@ -1,6 +1,8 @@
 //! The guest of `cargo xtask guest`: a virtual machine whose kernel has siw, the iWARP of Linux.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{env, fs, process};
@@ -18,6 +20,7 @@ pub struct Guest {
     running: Running,
     name: String,
     network: Network,
+    ports: PortPair,
     capture: Capture,
     folder: PathBuf,
     /// Held as long as the guest runs. Emulated processors take all of the host's.
@@ -27,18 +30,14 @@ pub struct Guest {
 /// How the network card of a guest is connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Card {
-    /// By qemu's network in user space, which needs no rights. The host reaches the port
-    /// [`Guest::PORT`] of the guest at its own loopback address.
+    /// By qemu's network in user space, which needs no rights. The host reaches the port of servers
+    /// in the guest at its own loopback address.
     User,
     /// By a tap interface in a network namespace. Needs root.
     Tap,
 }
 
 impl Guest {
-    /// The TCP port at which servers listen, on the host and in the guest. In the network in user
-    /// space, servers of the host listen at the port above, because qemu has this port.
-    pub const PORT: u16 = 26_400;
-
     /// Starts a guest and waits until it runs. `name` names its folder for captures. Returns `None`
     /// and prints the reason if no guest is built, or if this process may not create a tap.
     ///
@@ -50,11 +49,12 @@ impl Guest {
             Card::User => Network::Loopback,
             Card::Tap => Network::namespaces()?,
         };
+        let ports = PortPair::take();
         let folder = env::temp_dir().join(format!("ethernot-guest-{name}-{}", process::id()));
         fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
         let capture = folder.join("all.pcap");
         let options = match card {
-            Card::User => format!("user:{0}={0}", Self::PORT),
+            Card::User => format!("user:{0}={0}", ports.first),
             Card::Tap => format!("tap:tap0,{}/24,{GUEST_ON_TAP}", host_on_tap()),
         };
         let (capture_shown, shared) = (capture.display(), folder.display());
@@ -79,7 +79,7 @@ impl Guest {
         // The name that `guest run` gives to its guest. `setpriv` has become this process.
         let name = format!("run-{}", running.id());
         let capture = Capture::of(&capture);
-        Some(Self { running, name, network, capture, folder, _alone: alone })
+        Some(Self { running, name, network, ports, capture, folder, _alone: alone })
     }
 
     /// Returns the host's side of the network.
@@ -110,8 +110,9 @@ impl Guest {
     /// Returns the port of a server on this side.
     pub const fn port(&self, server: Place) -> u16 {
         match (server, &self.network) {
-            (Place::Host, Network::Loopback) => Self::PORT + 1,
-            _ => Self::PORT,
+            // qemu has the first port, to forward its connections to the guest.
+            (Place::Host, Network::Loopback) => self.ports.first + 1,
+            _ => self.ports.first,
         }
     }
 
@@ -195,6 +196,33 @@ impl Drop for Guest {
     }
 }
 
+/// Two TCP ports at which servers listen, on the host and in the guest. No other guest of this host
+/// has them, so several runs of the tests may have guests.
+#[derive(Debug)]
+struct PortPair {
+    first: u16,
+    /// Bound as long as the ports are in use. Its name has the first port.
+    _claim: UnixListener,
+}
+
+impl PortPair {
+    /// Takes the first pair that no other guest has.
+    ///
+    /// # Panics
+    /// Panics if all are taken.
+    fn take() -> Self {
+        let claim = |first| {
+            let name = SocketAddr::from_abstract_name(format!("ethernot-guest-ports-{first}"));
+            let claim = UnixListener::bind_addr(&name.ok()?).ok()?;
+            Some(Self { first, _claim: claim })
+        };
+        FIRST_PORTS.step_by(2).find_map(claim).expect("fewer than 40 guests run on this host")
+    }
+}
+
+/// The lower ports of all pairs. No other test of this package has any of these ports.
+const FIRST_PORTS: std::ops::Range<u16> = 26_400..26_480;
+
 /// One of the two machines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Place {
@@ -228,3 +256,14 @@ const COMMAND_SECONDS: u32 = 280;
 
 /// Locked while a guest runs.
 static ALONE: Mutex<()> = Mutex::new(());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_guests_have_different_ports() {
+        let [one, other] = [PortPair::take(), PortPair::take()];
+        assert!(one.first.abs_diff(other.first) >= 2);
+    }
+}
