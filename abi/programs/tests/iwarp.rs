@@ -509,7 +509,8 @@ fn a_peer_that_is_stopped_for_a_while_keeps_its_connection() {
 }
 
 /// Returns the frames of a capture that tshark decodes with a filter, with these fields. Without
-/// the option, tshark takes some short messages for NFS over RDMA.
+/// the first option, tshark takes some short messages for NFS over RDMA; without the last, it may
+/// take the bytes for those of another protocol, if a client's port is known for that.
 fn decoded(path: &Path, filter: &str, fields: &[&str]) -> String {
     let mut command = Command::new("tshark");
     command.args(["--disable-protocol", "rpcordma", "-r"]).arg(path).args([
@@ -519,6 +520,8 @@ fn decoded(path: &Path, filter: &str, fields: &[&str]) -> String {
         "fields",
         "-o",
         "tcp.check_checksum:TRUE",
+        "-o",
+        "tcp.try_heuristic_first:TRUE",
     ]);
     command.args(fields.iter().flat_map(|field| ["-e", field]));
     let output = command.output().expect("tshark runs");

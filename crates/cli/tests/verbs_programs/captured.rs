@@ -112,14 +112,15 @@ fn captured(
     Some(interfaces)
 }
 
-/// Checks that tshark decodes every frame of a file without an error. Returns the interfaces with
+/// Checks that tshark decodes every frame of a file without an error. tshark looks at the bytes
+/// before it looks at the ports, which it may know of another protocol. Returns the interfaces with
 /// frames.
 fn decoded(file: &Path) -> BTreeSet<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/wireshark/ethernot.lua");
     let columns =
         ["frame.interface_name", "frame.protocols", "_ws.expert.message", "_ws.malformed"];
     let output = Command::new("tshark")
-        .args(["-n", "-X"])
+        .args(["-n", "-o", "udp.try_heuristic_first:TRUE", "-X"])
         .arg(format!("lua_script:{}", script.display()))
         .arg("-r")
         .arg(file)
