@@ -9,10 +9,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{self, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
+
+use crate::clock::{self, Stopwatch};
 
 /// Why namespaces could not be made or removed.
 #[derive(Debug, thiserror::Error)]
@@ -128,6 +131,26 @@ pub(crate) fn tc(namespace: &str, arguments: &[impl AsRef<str>]) -> Result<(), N
     call("tc", &["-n", namespace].into_iter().chain(arguments).collect::<Vec<_>>())
 }
 
+/// Waits until all interfaces of a namespace have a carrier. Until then, the kernel drops what they
+/// send, and an endpoint has no link there. If that takes too long, returns anyway, and what uses
+/// the interface will report the error.
+pub(crate) fn await_carriers(namespace: &str) {
+    let words = ["-n", namespace, "-o", "link", "show"];
+    let are_up = || {
+        let shown = Command::new("ip").args(words).stdin(Stdio::null()).output();
+        shown.is_ok_and(|shown| have_carriers(&String::from_utf8_lossy(&shown.stdout)))
+    };
+    let started = Stopwatch::start();
+    while !are_up() && !started.has_passed(CARRIERS_WITHIN) {
+        clock::sleep_until(clock::monotonic_ns() + LOOK_NS);
+    }
+}
+
+/// Returns whether a list of interfaces, a line each, has a carrier for each but the loopback.
+fn have_carriers(list: &str) -> bool {
+    list.lines().all(|interface| interface.contains("LOOPBACK") || interface.contains("state UP"))
+}
+
 fn call(program: &'static str, arguments: &[&str]) -> Result<(), NamespaceError> {
     let command = || format!("{program} {}", arguments.join(" "));
     let output = Command::new(program)
@@ -185,6 +208,13 @@ pub const MTU_MAX: u32 = 65_535;
 /// do the work of all hosts.
 pub const HOSTS_MAX: u32 = 64;
 
+/// Time limit for carriers to appear. The kernel reports those of several interfaces at intervals of
+/// up to 1 s.
+const CARRIERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Interval between two looks for carriers: 5 ms.
+const LOOK_NS: u64 = 5_000_000;
+
 const NAME_PREFIX: &str = "ethernot-bench-";
 
 static NEXT_ORDINAL: AtomicU32 = AtomicU32::new(0);
@@ -206,6 +236,14 @@ mod tests {
         ] {
             assert_eq!(maker(foreign), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn each_interface_needs_a_carrier() {
+        let (lo, up) = ("1: lo: <LOOPBACK,UP> state UNKNOWN\n", "2: link1: <UP> state UP\n");
+        let down = "3: link2: <NO-CARRIER,UP> state DOWN\n";
+        assert!(have_carriers(&[lo, up].concat()));
+        assert!(!have_carriers(&[lo, up, down].concat()));
     }
 
     #[test]

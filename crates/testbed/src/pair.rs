@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cleanup;
 use crate::lever::Lever;
 use crate::namespace::{
-    LINKS_MAX, MTU_MAX, MTU_MIN, NamespaceError, ip, name_of, remove_namespace, tc,
+    LINKS_MAX, MTU_MAX, MTU_MIN, NamespaceError, await_carriers, ip, name_of, remove_namespace, tc,
 };
 use crate::switched::{LinkShape, filter_at};
 
@@ -63,6 +63,7 @@ impl NamespacePair {
     ///
     /// Link `n` (from 1) is interface `link<n>` in both namespaces, with 10.77.`n`.1/24 at the
     /// client and 10.77.`n`.2/24 at the server. The surrounding host has none of these interfaces.
+    /// All links have a carrier when this function returns.
     ///
     /// # Errors
     /// Returns [`NamespaceError`]; each variant names one cause.
@@ -103,7 +104,9 @@ impl NamespacePair {
         let built = pair.build(links, mtu);
         // Release the lock, because dropping `pair` acquires it again.
         drop(registry);
-        built.map(|()| pair)
+        built?;
+        pair.names().for_each(|namespace| await_carriers(namespace));
+        Ok(pair)
     }
 
     /// Returns the name of the client's namespace.
@@ -252,6 +255,7 @@ const SERVER_PORT: &str = "server";
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::process::Command;
 
     use super::*;
     use crate::cleanup::remove_leftovers;
@@ -280,6 +284,10 @@ mod tests {
         let paths =
             [pair.client(), pair.server()].map(|name| format!("{NAMESPACE_DIRECTORY}/{name}"));
         assert_eq!(pair.links().len(), 2);
+        let words = ["-n", pair.client(), "-o", "link", "show", "up"];
+        let shown = Command::new("ip").args(words).output().unwrap();
+        let shown = String::from_utf8_lossy(&shown.stdout);
+        assert_eq!(shown.matches("state UP").count(), 2, "{shown}");
         assert!(paths.iter().all(|path| fs::exists(path).unwrap()));
         let removed = remove_leftovers();
         assert!(!removed.iter().any(|name| name == pair.client() || name == pair.server()));

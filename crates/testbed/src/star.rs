@@ -4,7 +4,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::cleanup;
-use crate::namespace::{HOSTS_MAX, NamespaceError, ip, name_of, remove_namespace, tc};
+use crate::namespace::{
+    HOSTS_MAX, NamespaceError, await_carriers, ip, name_of, remove_namespace, tc,
+};
 use crate::switched::LinkShape;
 
 /// Hosts that reach each other through one switch. Drop removes all namespaces.
@@ -51,7 +53,9 @@ impl Star {
         let built = star.build(mtu, shape.as_ref());
         // Release the lock, because dropping `star` acquires it again.
         drop(registry);
-        built.map(|()| star)
+        built?;
+        star.names().for_each(|namespace| await_carriers(namespace));
+        Ok(star)
     }
 
     /// Returns the names of the namespaces of the hosts.

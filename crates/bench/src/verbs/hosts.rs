@@ -15,7 +15,6 @@ use crate::run::Observer;
 use crate::unmodified::folder::Folder;
 use crate::unmodified::running::{ProgramHost, ProgramPlace, Running};
 use testbed::cleanup::remove_leftovers;
-use testbed::clock::{self, Stopwatch};
 use testbed::namespace::end_inhabitants;
 use testbed::pair::NamespacePair;
 
@@ -79,9 +78,6 @@ impl Hosts {
             observer.on_note(&format!("removed {name}, which a killed run had left behind"));
         }
         let pair = NamespacePair::create(1, wishes.mtu)?;
-        for namespace in [pair.client(), pair.server()] {
-            await_carrier(namespace);
-        }
         let folder = Folder::create("verbs")?;
         if wishes.pinning && cpus.is_none() {
             observer.on_note("this process may use only one CPU, so both hosts share this CPU");
@@ -218,20 +214,6 @@ fn ranks(
     Ok(Ranks::create([first, host(pair.server(), link.server, 1)], folder)?)
 }
 
-/// Waits until the link of a namespace has a carrier, because a device has no address on a link
-/// without a carrier. If the carrier does not appear, returns anyway. The programs then report the
-/// error.
-fn await_carrier(namespace: &str) {
-    let is_up = || {
-        let shown = Command::new("ip").args(["-n", namespace, "link", "show", "link1"]).output();
-        shown.is_ok_and(|shown| String::from_utf8_lossy(&shown.stdout).contains("state UP"))
-    };
-    let started = Stopwatch::start();
-    while !is_up() && !started.has_passed(CARRIER_WITHIN) {
-        clock::sleep_until(clock::monotonic_ns() + LOOK_NS);
-    }
-}
-
 /// Makes the kernel process a host's received packets on the host's CPU for the protocol. Otherwise
 /// the kernel processes them on the CPU of the sender.
 fn steer(namespaces: [&str; 2], cpus: [HostCpus; 2]) -> Steering {
@@ -257,14 +239,8 @@ fn mask(cpu: usize) -> String {
     format!("{:x}{groups}", 1_u32 << (cpu % 32))
 }
 
-/// Time limit for the carrier to appear. The kernel needs some milliseconds.
-const CARRIER_WITHIN: Duration = Duration::from_secs(5);
-
 /// Time limit for the peer to report its version. A shell to another host may need seconds to connect.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
-
-/// Interval between two checks: 5 ms.
-const LOOK_NS: u64 = 5_000_000;
 
 /// The `rps_cpus` files of the receive queues of all interfaces.
 const QUEUES: &str = "/sys/class/net/*/queues/rx-*/rps_cpus";
