@@ -72,6 +72,15 @@ impl Pages {
         Ok(Self { frames, watch, states, guards, locks })
     }
 
+    /// Behaves as on Linux before 6.4, which cannot map a page and protect it in one step.
+    #[cfg(test)]
+    pub(super) fn without_protected_maps(mut self) -> Self {
+        if let Watch::Synchronous { maps_protected, .. } = &mut self.watch {
+            *maps_protected = false;
+        }
+        self
+    }
+
     /// Returns the start of the view, which programs access.
     pub fn view(&self) -> *mut u8 {
         self.frames.view()
@@ -326,7 +335,8 @@ impl Pages {
             Watch::Synchronous { faults, maps_protected } => {
                 let is_protected = !wants_write && *maps_protected;
                 self.map_frames(faults, &run, is_protected)?;
-                self.permit_writes(faults, state, &run, wants_write)?;
+                // A page that was mapped may be protected, and one that was missing is not.
+                self.permit_writes(faults, state, &run, !is_protected)?;
                 if is_protected { READABLE } else { WRITABLE }
             }
             Watch::Protection => {

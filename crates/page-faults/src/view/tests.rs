@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -196,6 +197,27 @@ fn pages_that_the_kernel_has_taken_out_of_the_view_are_mapped_again_with_their_n
         }
         assert!((0..9).all(|page| noted.in_frame(page) == 1), "{method}");
         assert_eq!(noted.take_written(), [0, 1, 2, 3, 4, 5, 6, 7, 8], "{method}");
+    });
+}
+
+/// A system call fails on a page that faults, so its success shows that the page is writable.
+#[test]
+fn system_calls_may_write_to_pages_that_were_readable_and_then_became_writable() {
+    with_each_method(|method| {
+        let options = ViewOptions { pages: 3, address: None, method: Some(method) };
+        for is_old in [false, true] {
+            let pages = Pages::new(&options).expect("the method works here");
+            let pages = if is_old { pages.without_protected_maps() } else { pages };
+            pages.map(0..3, Access::Write).unwrap();
+            pages.take_written(0..3, &mut Vec::new()).unwrap();
+            for again in [Access::Read, Access::Read, Access::Write] {
+                pages.map(0..3, again).unwrap();
+            }
+            // SAFETY: the memory is mapped as long as `pages` lives.
+            let view = unsafe { std::slice::from_raw_parts_mut(pages.view(), pages.bytes()) };
+            let read = std::fs::File::open("/dev/zero").and_then(|mut file| file.read_exact(view));
+            assert!(read.is_ok(), "{method}, before Linux 6.4: {is_old}: {read:?}");
+        }
     });
 }
 
