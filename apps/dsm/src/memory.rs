@@ -195,12 +195,24 @@ impl dsm_protocol::Pages for Memory {
         self.notes_writes
     }
 
-    /// Skips groups of writable pages.
+    /// Skips groups of writable pages. With synchronous write protection, skips all writable pages:
+    /// one of them may be pinned, and a system call that writes to a protected page fails.
     fn take_written(&mut self, pages: &mut Vec<PageNumber>) {
         let mut written = std::mem::take(&mut self.written);
+        let skips_pages = self.pages.method() == Method::Synchronous;
         for range in self.groups.to_scan(self.end) {
-            if let Err(error) = self.pages.take_written(range, &mut written) {
-                self.error.get_or_insert(error);
+            let mut start = range.start;
+            let accesses = self.access.get(range).unwrap_or_default();
+            let is_skipped = |access: &Access| skips_pages && *access == Access::Write;
+            for run in accesses.chunk_by(|one, next| is_skipped(one) == is_skipped(next)) {
+                let scanned = start..start + run.len();
+                start = scanned.end;
+                if run.first().is_some_and(is_skipped) {
+                    continue;
+                }
+                if let Err(error) = self.pages.take_written(scanned, &mut written) {
+                    self.error.get_or_insert(error);
+                }
             }
         }
         for page in written.drain(..).flatten() {
@@ -332,6 +344,8 @@ fn new_page() -> Box<PageBytes> {
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
+    use std::io::Read as _;
+
     use dsm_protocol::Pages as _;
     use page_faults::{PageFaults, PageView, ViewOptions};
 
@@ -389,6 +403,26 @@ mod tests {
             write(view, 4, 9);
             words.clear();
             assert!(memory.diff(PAGE, &mut words).words().eq([4]));
+        });
+    }
+
+    #[test]
+    fn system_calls_write_to_a_writable_page_after_a_scan() {
+        with_each_method(|mut memory, view| {
+            if memory.pages.method() == Method::Protection {
+                // No page is scanned with this method.
+                return;
+            }
+            for page in [0, 2, 3] {
+                memory.protect(PageNumber(page), Access::Read);
+            }
+            memory.protect(PAGE, Access::Write);
+            memory.take_written(&mut Vec::new());
+            // SAFETY: the page is in the view, which lives as long as `memory`.
+            let page = unsafe { std::slice::from_raw_parts_mut(view.add(1024).cast(), PAGE_BYTES) };
+            let read = std::fs::File::open("/dev/zero").and_then(|mut file| file.read_exact(page));
+            assert!(read.is_ok(), "{}: {read:?}", memory.pages.method());
+            assert!(memory.take_error().is_none());
         });
     }
 
