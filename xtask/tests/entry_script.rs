@@ -95,6 +95,17 @@ impl Machine {
         self.program("bin/cargo", "");
     }
 
+    /// Keeps `x` from changing the rule of this host by which packages start services. Hosts differ in
+    /// whether they have one.
+    fn keep_policy(&self) {
+        self.program("bin/tee", "while read -r line; do :; done");
+        let chmod = self.path("bin/chmod");
+        let link = fs::read_link(&chmod).expect("a link");
+        fs::remove_file(&chmod).expect("a link");
+        let body = format!("case $* in *policy-rc.d) ;; *) exec {} \"$@\" ;; esac", link.display());
+        self.program("bin/chmod", &body);
+    }
+
     fn x(&self, is_refused: bool) -> Output {
         self.x_with("bench", is_refused)
     }
@@ -296,8 +307,10 @@ fn an_installer_with_another_checksum_is_not_run() {
 fn test_programs_are_installed_in_one_step_and_a_missing_one_does_not_stop_the_others() {
     let machine = Machine::bare("programs");
     machine.rust(NEW);
-    assert!(machine.x_with("test", false).status.success());
+    machine.keep_policy();
+    let output = machine.x_with("test", false);
     let log = machine.log();
+    assert!(output.status.success(), "{}{log}", errors(&output));
     let asked = |word: &str| {
         let lines = log.lines().filter(|line| line.starts_with("apt-get install"));
         lines.filter(|line| line.split(' ').any(|package| package == word)).count()
