@@ -63,7 +63,7 @@ impl NamespacePair {
     ///
     /// Link `n` (from 1) is interface `link<n>` in both namespaces, with 10.77.`n`.1/24 at the
     /// client and 10.77.`n`.2/24 at the server. The surrounding host has none of these interfaces.
-    /// All links have a carrier when this function returns.
+    /// Returns when all links have a carrier, or after some seconds if one gets none.
     ///
     /// # Errors
     /// Returns [`NamespaceError`]; each variant names one cause.
