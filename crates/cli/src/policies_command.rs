@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     /// Shapers of the links' rates: timers, slow-timers, exact
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_shaper)]
     shapers: Vec<Shaper>,
-    /// true: run only points with absences of the hosts' processors; false: only points without
+    /// yes: run only points with absences of the hosts' processors; no: only points without
     /// absences
     #[arg(long, value_name = "YES|NO", value_parser = parse_yes)]
     absences: Option<bool>,

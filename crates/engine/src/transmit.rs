@@ -280,7 +280,7 @@ impl Parts<'_> {
     ) -> Result<bool, LocalFault> {
         let segments = self.segments(connection.paths()[position].link());
         let frame_bytes = u32::from(connection.paths()[position].frame_bytes());
-        let (mut bytes, mut burst_bytes, mut alone) = (0, None, true);
+        let (mut bytes, mut batch_bytes, mut alone) = (0, None, true);
         while self.scratch.len() + self.scratch.tails.len() < segments
             && bytes + self.scratch.tails.bytes() + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound().wants_to_send()
@@ -290,8 +290,8 @@ impl Parts<'_> {
             let deferred_bytes = self.scratch.tails.bytes();
             if bytes + deferred_bytes > 0 {
                 let path = &connection.paths()[position];
-                let burst_bytes = *burst_bytes.get_or_insert_with(|| self.burst_bytes(path));
-                if bytes + deferred_bytes >= burst_bytes
+                let batch_bytes = *batch_bytes.get_or_insert_with(|| self.batch_bytes(path));
+                if bytes + deferred_bytes >= batch_bytes
                     || !path.has_room_beside(now, deferred_bytes)
                 {
                     break;
@@ -353,11 +353,11 @@ impl Parts<'_> {
         pushed.ok_or_else(|| LocalFault::of(&fragment.carried))
     }
 
-    /// Returns the number of bytes to send in one batch. With segmentation offload, a call for many
-    /// frames costs little more than a call for one frame, so the number is higher.
-    fn burst_bytes(&self, path: &Path) -> u32 {
+    /// Returns the number of bytes after which a batch ends. With segmentation offload, a call for
+    /// many frames costs little more than a call for one frame, so the number is higher.
+    fn batch_bytes(&self, path: &Path) -> u32 {
         let send = path.send();
-        if self.offloads(path.link()) { send.batch_bytes() } else { send.quantum_bytes() }
+        if self.offloads(path.link()) { send.offloaded_bytes() } else { send.quantum_bytes() }
     }
 
     //= protocol.md: ack.10

@@ -103,6 +103,17 @@ impl<T: Copy> SendHalf<T> {
         quantum.max(carried as u32)
     }
 
+    /// Returns the largest number of bytes to send in one call of a driver with segmentation
+    /// offload: the data that the link carries in [`BATCH_NS`] at the measured rate.
+    ///
+    /// A host that is short of processor time measures a low rate. With bursts of 16 µs at that
+    /// rate, it would also need several times as many calls.
+    pub fn offloaded_bytes(&self) -> u32 {
+        let rate = self.rate_in_flight().or(self.estimate.nominal()).unwrap_or(0);
+        let carried = bytes_in(rate, BATCH_NS).min(u64::from(QUANTUM_BYTES_MAX));
+        self.quantum_bytes().max(carried as u32)
+    }
+
     /// Returns the number of frames after which to ask the peer for an acknowledgement: half of the
     /// frames that can be sent before the acknowledgement arrives, but at most [`ASK_FRAMES_MAX`].
     pub fn ask_frames(&self) -> u32 {
@@ -184,9 +195,10 @@ const fn clocked(rate: u64) -> u64 {
 /// each link sends in one turn.
 pub const QUANTUM_NS: u64 = 16_000;
 
-/// Duration of one batch on a link that is the bottleneck, in nanoseconds. This is also the longest
-/// interval for which a thread leaves frames of a stream unread. Together with a late timer, such
-/// an interval adds less than 100 µs of latency to another write during the stream.
+/// Duration of one batch on a link with segmentation offload, in nanoseconds. From 9 Gb/s on, such a
+/// batch fills the largest call. This is also the longest interval for which a thread leaves frames
+/// of a stream unread. Together with a late timer, such an interval adds less than 100 µs of latency
+/// to another write during the stream.
 pub const BATCH_NS: u64 = 56_000;
 
 /// Divisor for the limit of a batch: a batch has at most the bytes in the queue of the link divided
