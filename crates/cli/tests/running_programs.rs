@@ -19,6 +19,7 @@ fn frameworks_are_set_to_choose_the_device_unless_the_user_says_otherwise() {
     for (name, value) in [
         ("OMPI_MCA_mtl", "ofi"),
         ("OMPI_MCA_mtl_ofi_provider_include", "verbs;ofi_rxm"),
+        ("UCX_RNDV_THRESH", "64K"),
         ("UCX_TCP_MAX_BW", "1MBs"),
     ] {
         let script = format!("echo \"${name}\"");
