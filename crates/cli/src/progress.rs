@@ -53,6 +53,10 @@ impl Observer for Progress {
         } else {
             self.bar.inc(1);
         }
+        // Samples that a busy machine disturbed are measured again, in addition to the planned ones.
+        if self.bar.length().is_some_and(|planned| self.bar.position() >= planned) {
+            self.bar.inc_length(1);
+        }
         self.bar.set_message(what.to_string());
     }
 }
@@ -93,6 +97,18 @@ mod tests {
     fn a_line_says_how_far_the_measurement_is() {
         let text = line(3, 40, Duration::from_millis(61_500), "registration touched");
         assert_eq!(text, "3 of 40 samples after 61 s, measuring registration touched");
+    }
+
+    #[test]
+    fn samples_that_are_measured_again_count_too() {
+        let mut progress = Progress::new();
+        progress.on_start(2);
+        for _ in 0..5 {
+            progress.on_sample("latency");
+            assert!(progress.bar.length().is_some_and(|all| progress.bar.position() < all));
+        }
+        assert_eq!((progress.bar.position(), progress.bar.length()), (4, Some(5)));
+        progress.finish();
     }
 
     #[test]

@@ -170,7 +170,12 @@ fn number(value: &'static Value, document: &Document) -> Option<Judged> {
     };
     let (verdict, outcome) = match value.manner {
         Manner::Same => same(ours, value.value?),
-        Manner::Ratio => ratio(ours, value.ratio()?, value.better?),
+        Manner::Ratio => {
+            // A panel in percent has numbers up to 100, and `ratio` compares fractions.
+            let is_percent = value.over.is_none() && value.unit == "%";
+            let fraction = if is_percent { ours / 100.0 } else { ours };
+            ratio(fraction, value.ratio()?, value.better?)
+        }
         _ => (Verdict::Shown, format!("{:.2} × the paper's value", ours / value.value?)),
     };
     let is_off = verdict == Verdict::HoldsNot;
@@ -304,6 +309,22 @@ mod tests {
         assert_eq!(judged[1].verdict, Verdict::HoldsNot);
         assert!(matches!(judged[1].reason, Some(Why::Known(_))));
         assert_eq!(judged[2].verdict, Verdict::NotCovered);
+    }
+
+    #[test]
+    fn shares_in_percent_are_compared_with_printed_shares_in_percent() {
+        let item = paper("neteffect2006").unwrap().item("3").unwrap();
+        let judged_with = |overhead: f64| {
+            let mut document = Document::new("neteffect2006", "3");
+            let points = vec![point(65_536.0, 50.0), point(1_048_576.0, overhead)];
+            document.series = vec![series("mpi overhead W16", "open-mpi-edge0", points)];
+            judge(item, Some(&document)).into_iter().find(|one| one.value.id == "earlier").unwrap()
+        };
+        // The paper prints about 10 %.
+        let below = judged_with(5.5);
+        assert_eq!(below.verdict, Verdict::Holds, "{}", below.outcome);
+        assert!(below.outcome.starts_with("ours 0.06, theirs 0.10"), "{}", below.outcome);
+        assert_eq!(judged_with(15.0).verdict, Verdict::HoldsNot);
     }
 
     #[test]

@@ -211,6 +211,16 @@ pub(super) const PAPER_001: &[Row] = &[
         Bound::AtMost(0.25, "x"),
         &ratio!("latency-write-8-1", "tcp-events"),
     ),
+    unsteered(
+        "latency 8 B, packets processed on the sender's CPU, against polling tcp-perf",
+        Bound::AtMost(1.4, "x"),
+        &ratio!("latency-write-8-1", "tcp-polling"),
+    ),
+    unsteered(
+        "the same, against blocking tcp-perf",
+        Bound::AtMost(0.25, "x"),
+        &ratio!("latency-write-8-1", "tcp-events"),
+    ),
     super::none_fails(
         "ethernot bench verbs, comb, memory-registration, comb-mpi, mpi-perf: every test and carrier; bad input",
         "programs",
@@ -343,6 +353,13 @@ const fn bandwidth(
 
 const fn latency(name: &'static str, bound: Bound, steps: &'static [Step]) -> Row {
     let arguments = measured!("latency", "8");
+    let probe = Probe::Entry { arguments, steps, pointer: "/value/median" };
+    Row { name, bound, bound_quick: None, probe }
+}
+
+/// Returns a row like [`latency`], with the kernel's own choice of the CPU that processes a packet.
+const fn unsteered(name: &'static str, bound: Bound, steps: &'static [Step]) -> Row {
+    let arguments = measured!("latency", "8", "--steering", "off");
     let probe = Probe::Entry { arguments, steps, pointer: "/value/median" };
     Row { name, bound, bound_quick: None, probe }
 }
