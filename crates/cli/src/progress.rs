@@ -23,7 +23,7 @@ impl Progress {
         Self { bar: ProgressBar::hidden(), lines: None }
     }
 
-    /// Removes the bar.
+    /// Removes the bar, and prints no further lines.
     pub(crate) fn finish(&mut self) {
         self.lines = None;
         self.bar.finish_and_clear();

@@ -356,7 +356,7 @@ impl Path {
     pub(crate) fn opens_at(&self, now: Instant, batches: bool) -> Instant {
         let send = self.send();
         if self.state.may_carry_data() {
-            send.opens_at(now, if batches { send.batch_bytes() } else { send.quantum_bytes() })
+            send.opens_at(now, if batches { send.awaited_bytes() } else { send.quantum_bytes() })
         } else {
             Instant::NEVER
         }

@@ -19,12 +19,17 @@ pub struct Programs {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the program {name} is not in the folder of this program ({}); build it: sudo apt-get install \
-     -y gcc libibverbs-dev librdmacm-dev && cargo run -p xtask -- libraries", places.join(", ")
+     -y gcc libibverbs-dev librdmacm-dev && cargo run -p xtask -- libraries{PROFILE}",
+    places.join(", ")
 )]
 pub struct MissingProgram {
     name: &'static str,
     places: Vec<String>,
 }
+
+/// Option that builds the programs with the profile of this program. Only then they are in one of
+/// its folders.
+const PROFILE: &str = if cfg!(debug_assertions) { "" } else { " --release" };
 
 impl Programs {
     /// Finds the programs beside `own_program`, where they are installed, or in the build folder.

@@ -84,11 +84,11 @@ impl<T: Copy> SendHalf<T> {
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
     }
 
-    /// Returns the number of bytes to send together when a closed window opens with time, at least
+    /// Returns the number of bytes for which to wait while a closed window opens with time, at least
     /// [`Self::quantum_bytes`]. If frames wait in a queue, the link is the bottleneck. In this case
     /// a batch is the data that the link carries in [`BATCH_NS`], but at most half of the queue.
     /// With a larger batch, the link could run out of data while both hosts sleep.
-    pub fn batch_bytes(&self) -> u32 {
+    pub fn awaited_bytes(&self) -> u32 {
         let quantum = self.quantum_bytes();
         let Some(rate) = self.estimate.carried() else { return quantum };
         if !self.estimate.has_queue(self.frame_bytes) {
