@@ -64,6 +64,9 @@ struct link {
 	struct ibv_mr *mr;
 	uint64_t sends_completed, taken_first, taken_count;
 	uint64_t taken[2 * QUEUE_MAX + ORDER_RECEIVES]; /* ring of slots whose message was received */
+	/* The status of the first request that failed. It is reported after the completions before it have
+	   been handled, because one of these may be the order to end. */
+	enum ibv_wc_status failure;
 
 	/* TCP. */
 	int file;
@@ -178,6 +181,11 @@ static int take_receive(struct link *link, uint64_t slot, uint32_t length)
 static int test_verbs(struct link *link)
 {
 	struct ibv_wc entries[16];
+	if (link->failure != IBV_WC_SUCCESS) {
+		failed("the connection has failed: %s (status %d); did the peer end?", ibv_wc_status_str(link->failure),
+		       link->failure);
+		return -1;
+	}
 	int arrived = 0, count = ibv_poll_cq(link->cq, 16, entries);
 	if (count < 0) {
 		failed("poll the completion queue: %s", strerror(errno));
@@ -185,9 +193,8 @@ static int test_verbs(struct link *link)
 	}
 	for (int i = 0; i < count; i++) {
 		if (entries[i].status != IBV_WC_SUCCESS) {
-			failed("the connection has failed: %s (status %d); did the peer end?", ibv_wc_status_str(entries[i].status),
-			       entries[i].status);
-			return -1;
+			link->failure = entries[i].status;
+			break;
 		}
 		if (entries[i].wr_id == 0) {
 			link->sends_completed++;
@@ -201,27 +208,34 @@ static int test_verbs(struct link *link)
 	return arrived;
 }
 
+static bool set_blocking(int file, bool is_blocking)
+{
+	int flags = fcntl(file, F_GETFL);
+	flags = is_blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK;
+	return fcntl(file, F_SETFL, flags) == 0 || failed("set a descriptor: %s", strerror(errno));
+}
+
 static void refuse(struct rdma_cm_id *id, enum refusal why)
 {
 	struct hello reply = { htobe32(HELLO_MAGIC), htobe32(VERSION), htobe32(why), 0, 0 };
 	rdma_reject(id, &reply, sizeof(reply));
 }
 
+static void refuse_as_busy(struct rdma_cm_id *id)
+{
+	refuse(id, BUSY);
+}
+
+#include "connection-events.h"
+
+/* Returns whether to keep waiting. When the connection has just ended, the caller polls once more,
+   because the last completions precede the end. */
 static bool is_verbs_connected(struct link *link)
 {
-	struct rdma_cm_event *event;
-	while (rdma_get_cm_event(link->cm, &event) == 0) {
-		enum rdma_cm_event_type kind = event->event;
-		struct rdma_cm_id *id = event->id;
-		if (kind == RDMA_CM_EVENT_CONNECT_REQUEST)
-			refuse(id, BUSY);
-		rdma_ack_cm_event(event);
-		if (kind == RDMA_CM_EVENT_CONNECT_REQUEST)
-			rdma_destroy_id(id);
-		else if (id == link->id && (kind == RDMA_CM_EVENT_DISCONNECTED || kind == RDMA_CM_EVENT_DEVICE_REMOVAL))
-			link->has_ended = true;
-	}
-	return !link->has_ended || failed("the peer has closed the connection before the end of the measurement");
+	if (link->has_ended)
+		return failed("the peer has closed the connection before the end of the measurement");
+	take_events(link);
+	return true;
 }
 
 static bool set_up_verbs(struct link *link)
@@ -252,13 +266,6 @@ static bool set_up_verbs(struct link *link)
 		if (!give_slot(link, slot))
 			return false;
 	return true;
-}
-
-static bool set_blocking(int file, bool is_blocking)
-{
-	int flags = fcntl(file, F_GETFL);
-	flags = is_blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK;
-	return fcntl(file, F_SETFL, flags) == 0 || failed("set a descriptor: %s", strerror(errno));
 }
 
 static bool explain_reply(const struct hello *reply, const char *address)
@@ -321,18 +328,10 @@ static enum refusal read_hello(struct link *link, const struct hello *hello)
 	return OTHER_VERSION;
 }
 
-static bool accept_verbs(struct link *link)
+static bool accept_verbs(struct link *link, struct rdma_cm_event *event)
 {
-	struct rdma_cm_event *event;
-	set_blocking(link->cm->fd, true);
-	for (;;) {
-		if (rdma_get_cm_event(link->cm, &event))
-			return is_interrupted ? false : failed("wait for a client: %s", strerror(errno));
-		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
-			break;
-		/* The disconnect event of an earlier connection may arrive late. */
-		rdma_ack_cm_event(event);
-	}
+	if (!event)
+		return false;
 	struct hello hello = { 0 };
 	link->id = event->id;
 	if (event->param.conn.private_data && event->param.conn.private_data_len >= sizeof(hello))
@@ -598,10 +597,16 @@ static void tear_down(struct link *link)
 	free(link->memory);
 }
 
-static bool serve_client(struct link *link, int listener)
+/* Serves a client. `next` is its request if that has arrived already, and becomes the request of the
+   client after it if that arrives meanwhile. */
+static bool serve_client(struct link *link, int listener, struct rdma_cm_event **next)
 {
-	bool is_good = link->over == TCP ? accept_tcp(link, listener) : accept_verbs(link);
+	struct rdma_cm_event *request = *next;
+	*next = NULL;
+	bool is_good = link->over == TCP ? accept_tcp(link, listener) : accept_verbs(link, request ? request : await_client(link));
 	is_good = is_good && serve_runs(link, link->queue, link->size_max);
+	if (is_good && link->over == VERBS)
+		*next = await_disconnection(link);
 	if (link->id && link->id->qp)
 		rdma_disconnect(link->id);
 	tear_down(link);
@@ -646,6 +651,7 @@ static bool serve(const struct options *options)
 {
 	struct rdma_event_channel *channel = NULL;
 	struct rdma_cm_id *listener = NULL;
+	struct rdma_cm_event *next = NULL;
 	int file = -1;
 	bool is_tcp = options->over == TCP;
 	if (!is_tcp)
@@ -657,12 +663,14 @@ static bool serve(const struct options *options)
 	}
 	while (is_good) {
 		struct link link = { .over = (enum over)options->over, .cm = channel, .file = -1 };
-		bool is_served = serve_client(&link, file);
+		bool is_served = serve_client(&link, file, &next);
 		if (!options->keep || is_interrupted) {
 			is_good = is_served;
 			break;
 		}
 	}
+	if (next)
+		refuse_request(next);
 	if (listener)
 		rdma_destroy_id(listener);
 	if (channel)

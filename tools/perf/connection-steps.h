@@ -2,17 +2,18 @@
  * The steps of connecting a client to its server with the connection manager.
  *
  * The including file must define `struct link` with `cm` and `id`, `explain_refusal`, CONNECT_MS,
- * and include the option values and the clock of its program before this header.
+ * and include the option values, the clock of its program and `connection-events.h` before this
+ * header.
  */
 
 /* Waits for a step of the connection. The caller must acknowledge the event. */
 static struct rdma_cm_event *await_event(struct link *link, enum rdma_cm_event_type kind, int limit_ms, const char *step,
 					 const char *address)
 {
-	struct rdma_cm_event *event;
+	struct rdma_cm_event *event = NULL;
 	struct pollfd file = { link->cm->fd, POLLIN, 0 };
 	double end = now_s() + limit_ms / 1e3;
-	do {
+	while (!event) {
 		int left_ms = (int)((end - now_s()) * 1e3);
 		int ready = left_ms > 0 ? poll(&file, 1, left_ms) : 0;
 		if (is_interrupted || (ready < 0 && errno != EINTR)) {
@@ -23,10 +24,12 @@ static struct rdma_cm_event *await_event(struct link *link, enum rdma_cm_event_t
 			failed("%s %s: no answer within %d s; does the server run there?", step, address, limit_ms / 1000);
 			return NULL;
 		}
-	} while (!(file.revents & POLLIN));
-	if (rdma_get_cm_event(link->cm, &event)) {
-		failed("%s %s: %s", step, address, strerror(errno));
-		return NULL;
+		if (ready > 0 && rdma_get_cm_event(link->cm, &event)) {
+			failed("%s %s: %s", step, address, strerror(errno));
+			return NULL;
+		}
+		if (event && is_of_another(link, event))
+			event = NULL;
 	}
 	if (event->event == kind)
 		return event;

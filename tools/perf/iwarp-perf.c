@@ -89,6 +89,9 @@ struct link {
 	uint64_t messages_in, notes_in, answers_in, wrong_bytes;
 	struct order order;
 	bool has_order, has_ended;
+	/* The status of the first request that failed. It is reported after the completions before it have
+	   been handled, because one of these may be the order to end. */
+	enum ibv_wc_status failure;
 
 	/* When the last progress was made, the time limit without progress, and the number of polls since. */
 	double quiet_since, patience_s;
@@ -254,6 +257,11 @@ static bool handle_receive(struct link *link, uint64_t number, uint32_t length)
 static int reap(struct link *link)
 {
 	struct ibv_wc entries[16];
+	if (link->failure != IBV_WC_SUCCESS) {
+		failed("the connection has failed: %s (status %d); did the peer end?", ibv_wc_status_str(link->failure),
+		       link->failure);
+		return -1;
+	}
 	int count = ibv_poll_cq(link->cq, 16, entries);
 	if (count < 0) {
 		failed("poll the completion queue: %s", strerror(errno));
@@ -262,9 +270,8 @@ static int reap(struct link *link)
 	for (int i = 0; i < count; i++) {
 		const struct ibv_wc *entry = &entries[i];
 		if (entry->status != IBV_WC_SUCCESS) {
-			failed("the connection has failed: %s (status %d); did the peer end?", ibv_wc_status_str(entry->status),
-			       entry->status);
-			return -1;
+			link->failure = entry->status;
+			break;
 		}
 		switch (entry->wr_id & KIND_MASK) {
 		case WINDOW_SENT:
@@ -284,31 +291,36 @@ static int reap(struct link *link)
 	return count;
 }
 
-/* Rejects a client that connects while another is served. */
+static bool set_blocking(int file, bool is_blocking)
+{
+	int flags = fcntl(file, F_GETFL);
+	flags = is_blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK;
+	return fcntl(file, F_SETFL, flags) == 0 || failed("set a descriptor: %s", strerror(errno));
+}
+
 static void refuse(struct rdma_cm_id *id, enum refusal why, uint64_t limit)
 {
 	struct reply reply = { htobe32(MAGIC), htobe32(VERSION), htobe32(why), 0, 0, htobe64(limit) };
 	rdma_reject(id, &reply, sizeof(reply));
 }
 
-/* Returns whether the connection still exists. */
+static void refuse_as_busy(struct rdma_cm_id *id)
+{
+	refuse(id, BUSY, 0);
+}
+
+#include "connection-events.h"
+
+/* Returns whether to keep waiting. When the connection has just ended, the caller polls once more,
+   because the last completions precede the end. */
 static bool look_at_connection(struct link *link)
 {
-	struct rdma_cm_event *event;
-	while (rdma_get_cm_event(link->cm, &event) == 0) {
-		enum rdma_cm_event_type kind = event->event;
-		struct rdma_cm_id *id = event->id;
-		if (kind == RDMA_CM_EVENT_CONNECT_REQUEST)
-			refuse(id, BUSY, 0);
-		rdma_ack_cm_event(event);
-		if (kind == RDMA_CM_EVENT_CONNECT_REQUEST)
-			rdma_destroy_id(id);
-		else if (id == link->id && (kind == RDMA_CM_EVENT_DISCONNECTED || kind == RDMA_CM_EVENT_DEVICE_REMOVAL))
-			link->has_ended = true;
-	}
 	if (is_interrupted)
 		return failed("interrupted");
-	return !link->has_ended || failed("the peer has closed the connection before the end of the measurement");
+	if (link->has_ended)
+		return failed("the peer has closed the connection before the end of the measurement");
+	take_events(link);
+	return true;
 }
 
 static void begin_to_wait(struct link *link, double patience_s)
@@ -356,7 +368,7 @@ static bool turn(struct link *link, bool has_progress, bool may_sleep)
 		link->quiet_since = 0;
 		return true;
 	}
-	if (may_sleep && !sleep_for_events(link))
+	if (may_sleep && !link->has_ended && !sleep_for_events(link))
 		return false;
 	if (++link->polls % POLLS_PER_LOOK != 0)
 		return true;
@@ -593,15 +605,6 @@ static void tear_down(struct link *link)
 	free(link->pieces);
 }
 
-/* While the connection is set up the channel blocks. No orders are sent before it is non-blocking;
-   events are then read without waiting. */
-static bool make_non_blocking(struct rdma_event_channel *channel, bool is_non_blocking)
-{
-	int flags = fcntl(channel->fd, F_GETFL);
-	flags = is_non_blocking ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
-	return fcntl(channel->fd, F_SETFL, flags) == 0 || failed("set the connection manager's channel: %s", strerror(errno));
-}
-
 static const char *refusal_text(enum refusal refusal)
 {
 	switch (refusal) {
@@ -672,7 +675,7 @@ static bool connect_to_server(struct link *link, const struct options *options)
 		return failed("%s port %s is not " PROGRAM ": its answer has another form", options->address, options->port);
 	link->peer_address = be64toh(reply.address);
 	link->peer_key = be32toh(reply.key);
-	return make_non_blocking(link->cm, true);
+	return set_blocking(link->cm->fd, false);
 }
 
 /* ---- The server ---- */
@@ -731,36 +734,22 @@ static bool accept_client(struct link *link, const struct rdma_cm_event *event)
 	return rdma_accept(link->id, &parameters) == 0 || failed("accept a client: %s", strerror(errno));
 }
 
-static bool serve_client(struct link *link)
+/* Serves a client. `next` is its request if that has arrived already, and becomes the request of the
+   client after it if that arrives meanwhile. */
+static bool serve_client(struct link *link, struct rdma_cm_event **next)
 {
-	struct rdma_cm_event *event;
-	do {
-		make_non_blocking(link->cm, false);
-		if (rdma_get_cm_event(link->cm, &event))
-			return is_interrupted ? false : failed("wait for a client: %s", strerror(errno));
-		/* The disconnect event of an earlier connection may arrive late. */
-		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST)
-			rdma_ack_cm_event(event);
-		else
-			link->id = event->id;
-	} while (!link->id);
-	bool is_accepted = accept_client(link, event);
-	rdma_ack_cm_event(event);
+	struct rdma_cm_event *request = *next ? *next : await_client(link);
+	*next = NULL;
+	if (!request)
+		return false;
+	link->id = request->id;
+	bool is_accepted = accept_client(link, request);
+	rdma_ack_cm_event(request);
 	if (!is_accepted || !pass_event(link, RDMA_CM_EVENT_ESTABLISHED, 2 * CONNECT_MS, "accept", "a client"))
 		return false;
-	if (!make_non_blocking(link->cm, true) || !serve_runs(link))
+	if (!set_blocking(link->cm->fd, false) || !serve_runs(link))
 		return false;
-	/* The client disconnects after it has received the end. A dead client delays the server by at most
-	   2 s. */
-	double end = now_s() + 2;
-	while (!link->has_ended && now_s() < end && !is_interrupted) {
-		struct rdma_cm_event *last;
-		struct pollfd file = { link->cm->fd, POLLIN, 0 };
-		if (poll(&file, 1, 100) == 1 && rdma_get_cm_event(link->cm, &last) == 0) {
-			link->has_ended = last->id == link->id && last->event == RDMA_CM_EVENT_DISCONNECTED;
-			rdma_ack_cm_event(last);
-		}
-	}
+	*next = await_disconnection(link);
 	rdma_disconnect(link->id);
 	return true;
 }
@@ -781,12 +770,15 @@ static bool serve(const struct options *options)
 	rdma_freeaddrinfo(own);
 	printf(PROGRAM ": listening on port %s\n", options->port);
 	fflush(stdout);
+	struct rdma_cm_event *next = NULL;
 	bool is_good;
 	do {
 		struct link link = { .cm = channel, .is_server = true };
-		is_good = serve_client(&link);
+		is_good = serve_client(&link, &next);
 		tear_down(&link);
 	} while (options->keep && !is_interrupted);
+	if (next)
+		refuse_request(next);
 	rdma_destroy_id(listener);
 	rdma_destroy_event_channel(channel);
 	return is_good;

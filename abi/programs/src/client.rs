@@ -26,6 +26,7 @@ pub fn build_client(name: &str) -> Option<PathBuf> {
         "-l:librdmacm.so.1",
         "-l:libibverbs.so.1",
         "-ldl",
+        "-lm",
         "-lpthread",
     ];
     build("cc".as_ref(), &client(name), name, &libraries)

@@ -321,11 +321,10 @@ fn program_words(place: &ProgramPlace<'_>, over: Over) -> Vec<String> {
 }
 
 /// The sources of the programs, and the files that they include.
-const SOURCES: [(&str, &str); 9] = [
+const SOURCES: [(&str, &str); 8] = [
     ("comb-mpi.c", include_str!("../../../../tools/perf/comb-mpi.c")),
     ("comb.h", include_str!("../../../../tools/perf/comb.h")),
     ("command-line.h", include_str!("../../../../tools/perf/command-line.h")),
-    ("connection-steps.h", include_str!("../../../../tools/perf/connection-steps.h")),
     ("library-name.h", include_str!("../../../../tools/perf/library-name.h")),
     ("mpi-perf.c", include_str!("../../../../tools/perf/mpi-perf.c")),
     ("option-values.h", include_str!("../../../../tools/perf/option-values.h")),
