@@ -142,7 +142,16 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
         (result, errno())
     };
     let (result, errno) = match connected_again(fd, connect) {
-        Again::First => outside(connect),
+        Again::First => match outside(connect) {
+            answer @ (0, _) => answer,
+            // Another thread may have used the connection since the first look, and the connection may
+            // have moved. Then the kernel's error is about the socket pair that has the number now.
+            answer => match connected_again(fd, connect) {
+                Again::First => answer,
+                Again::Kernel(answer) => answer,
+                Again::Moved(answer) => return Some(answer),
+            },
+        },
         Again::Kernel(answer) => answer,
         Again::Moved(answer) => return Some(answer),
     };
