@@ -129,9 +129,22 @@ fn the_times_of_a_cpu_are_accounted() {
 
 #[test]
 fn data_arrive_unchanged_without_stalls_under_loss() {
-    let Some(program) = built() else { return };
+    println!("{} measurements", under_loss());
+}
+
+#[test]
+#[ignore = "slow: run by `./x acceptance paper-001`"]
+fn twenty_times_under_loss() {
+    let runs: usize = (0..20).map(|_| under_loss()).sum();
+    println!("figure: runs of comb under loss whose data are right: {runs}");
+}
+
+/// Measures while the links lose 1 % of frames; returns the number of measurements.
+fn under_loss() -> usize {
+    let Some(program) = built() else { return 0 };
     let lossy =
         |words: &str| Program::new(&program, words).variable("ETHERNOT_FAULTS", "loss=0.01");
+    let mut runs = 0;
     for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
         let mut server = lossy("--port 22424 --keep").start(&network, Side::Server);
         server.wait_for_output(LISTENS);
@@ -141,9 +154,11 @@ fn data_arrive_unchanged_without_stalls_under_loss() {
             );
             let client = lossy(&words).argument(&network.server_address());
             client.run(&network, Side::Client).expect_success();
+            runs += 1;
         }
         drop(server);
     }
+    runs
 }
 
 #[test]

@@ -328,6 +328,12 @@ pub(super) const PAPER_001: &[Row] = &[
         "runs of iwarp-perf under loss whose data are right",
         slow("twenty_times_under_loss"),
     ),
+    printed(
+        "comb under 1 % loss, twenty times: measurements whose data are right",
+        Bound::AtLeast(40.0, "runs"),
+        "runs of comb under loss whose data are right",
+        Tests { target: "--test=comb", ..slow("twenty_times_under_loss") },
+    ),
 ];
 
 /// A row about two figures that may differ by 10 %: the larger figure divided by the smaller figure
