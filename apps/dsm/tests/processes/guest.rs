@@ -31,7 +31,7 @@ fn many_programs_see_one_memory_in_a_guest() {
     let seeds = many();
     let command = format!(
         "{EXAMPLES}=/share SEEDS={}..{} /share/processes --ignored --nocapture --exact \
-         random_programs::many_programs_see_one_memory_with_each_method",
+         random_programs::many_programs_see_one_memory_with_synchronous_write_protection",
         seeds.start, seeds.end
     );
     let folder = shared.0.display().to_string();

@@ -55,6 +55,13 @@ fn many_programs_see_one_memory_with_each_method() {
     run_all(&Loopback, &METHODS, many(), || {});
 }
 
+/// The part of the test above that a guest runs.
+#[test]
+#[ignore = "slow: run by `./x acceptance dsm`"]
+fn many_programs_see_one_memory_with_synchronous_write_protection() {
+    run_all(&Loopback, &METHODS[1..2], many(), || {});
+}
+
 #[test]
 fn programs_see_one_memory_over_two_links_that_lose_frames_and_are_cut() {
     // Connections begin on the first link. On a busy host, they may find the second link only after
