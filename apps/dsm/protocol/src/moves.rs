@@ -155,6 +155,9 @@ impl Node {
         if entry != expected {
             return Err(Fault::Directory { page, entry });
         }
+        // Nodes that have ended the second series change the frame before this node has ended it. A
+        // diff in between would find their changes.
+        self.change_home(host, page, self.me());
         if !self.config.races && self.pages.get(page).state == State::Absent {
             self.make_clean(host, page);
         }
@@ -177,33 +180,37 @@ impl Node {
         self.barrier.sequence += 1;
         let me = self.me();
         for (page, to) in std::mem::take(&mut self.barrier.agreed) {
-            let was_in_place = self.is_in_place(page);
-            if to != me && was_in_place && is_planted(Planted::ForgetsMove) {
+            if to != me && self.is_in_place(page) && is_planted(Planted::ForgetsMove) {
                 continue;
             }
-            let found = self.pages.at(page);
-            if found.home == Some(to) {
-                continue;
-            }
-            found.home = Some(to);
-            found.is_announced = false;
-            found.is_tracked = true;
-            if found.state == State::Open && found.pins > 0 {
-                found.state = State::Dirty;
-                self.interval.dirty.push(page);
-            }
-            let state = self.pages.get(page).state;
-            let is_in_place = self.is_in_place(page);
-            match state {
-                State::Open => self.make_clean(host, page),
-                State::Dirty if was_in_place => host.make_twin(page),
-                State::Dirty if is_in_place => host.drop_twin(page),
-                //= dsm-protocol.md: noted.4
-                State::Clean if was_in_place && host.notes_writes() => host.make_twin(page),
-                State::Clean if is_in_place && host.notes_writes() => host.drop_twin(page),
-                _ => {}
+            if self.pages.get(page).home != Some(to) {
+                self.change_home(host, page, to);
             }
         }
         self.leave_barrier(host);
+    }
+
+    /// Uses another home of a page.
+    fn change_home(&mut self, host: &mut dyn Host, page: PageNumber, to: Rank) {
+        let was_in_place = self.is_in_place(page);
+        let found = self.pages.at(page);
+        found.home = Some(to);
+        found.is_announced = false;
+        found.is_tracked = true;
+        if found.state == State::Open && found.pins > 0 {
+            found.state = State::Dirty;
+            self.interval.dirty.push(page);
+        }
+        let state = self.pages.get(page).state;
+        let is_in_place = self.is_in_place(page);
+        match state {
+            State::Open => self.make_clean(host, page),
+            State::Dirty if was_in_place => host.make_twin(page),
+            State::Dirty if is_in_place => host.drop_twin(page),
+            //= dsm-protocol.md: noted.4
+            State::Clean if was_in_place && host.notes_writes() => host.make_twin(page),
+            State::Clean if is_in_place && host.notes_writes() => host.drop_twin(page),
+            _ => {}
+        }
     }
 }

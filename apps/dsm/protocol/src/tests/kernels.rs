@@ -213,6 +213,7 @@ fn time_of(
         death: None,
         lies_one_in: 0,
         notes_writes: 0,
+        notes_once: false,
         timing: Some(ETHERNET),
     };
     let program = Program { scripts, race: None };

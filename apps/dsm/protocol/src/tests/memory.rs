@@ -16,6 +16,9 @@ pub(super) struct Memory {
     access: Vec<Access>,
     /// Whether writes to readable pages are noted, and which pages have them.
     pub(super) notes_writes: bool,
+    /// Whether writes are noted as by synchronous write protection before Linux 6.4: a page that
+    /// becomes readable counts as written until the next scan, and after it a write is a fault.
+    pub(super) notes_once: bool,
     written: BTreeSet<PageNumber>,
 }
 
@@ -29,6 +32,7 @@ impl Memory {
             twins: vec![None; pages as usize],
             access: vec![Access::None; pages as usize],
             notes_writes: false,
+            notes_once: false,
             written: BTreeSet::new(),
         }
     }
@@ -72,10 +76,21 @@ impl Memory {
 
     /// Writes a word as the application does.
     pub(super) fn write(&mut self, word: usize, value: u32) {
-        if self.notes_writes {
-            self.written.insert(PageNumber((word / PAGE_WORDS) as u32));
+        let page = PageNumber((word / PAGE_WORDS) as u32);
+        if self.notes_writes && !(self.notes_once && self.access(page) == Access::Write) {
+            self.written.insert(page);
         }
         self.frames[word * WORD_BYTES..][..WORD_BYTES].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// Returns whether a write to a readable page is a fault.
+    pub(super) fn is_fault(&self, page: PageNumber) -> bool {
+        !self.notes_writes || self.notes_once && !self.written.contains(&page)
+    }
+
+    /// Permits writes again, which a scan has made faults although the machine permits them.
+    pub(super) fn map_again(&mut self, page: PageNumber) {
+        self.access[page.index()] = Access::Write;
     }
 
     /// Returns the pages that were written and are accessible still, and makes them readable.
@@ -91,8 +106,14 @@ impl Memory {
         if access == Access::None || access == Access::Read && self.access(page) == Access::Write {
             self.written.remove(&page);
         }
-        if access == Access::Write && self.notes_writes {
+        let is_new = access == Access::Read && self.access(page) == Access::None;
+        let counts_as_written =
+            if self.notes_once { is_new } else { access == Access::Write && self.notes_writes };
+        if counts_as_written {
             self.written.insert(page);
+        } else if self.notes_once && access == Access::Write {
+            // A scan leaves writable pages out.
+            self.written.remove(&page);
         }
         self.access[page.index()] = access;
     }

@@ -52,7 +52,8 @@ fn settings(seed: u64) -> Settings {
     let read_ahead = random.pick(&[1, 2, 256]);
     let pages_in_flight = random.pick(&[1, 2, 4, 256]);
     let config = Config { read_ahead, pages_in_flight, ..config };
-    Settings { seed, shape, config, death, lies_one_in: 0, notes_writes, timing: None }
+    let notes_once = random.one_in(2);
+    Settings { seed, shape, config, death, lies_one_in: 0, notes_writes, notes_once, timing: None }
 }
 
 fn run_one(settings: Settings) -> Result<Summary, String> {
@@ -90,6 +91,14 @@ fn random_programs_without_races_see_one_memory_and_use_every_mechanism() {
     for (index, count) in uses.into_iter().enumerate() {
         assert!(counters.iter().map(count).sum::<u64>() > 20, "mechanism {index} is hardly used");
     }
+}
+
+/// In this run, a node that became the home of a page at a barrier posted changes of other nodes as its
+/// own.
+//= dsm-protocol.md: move.4
+#[test]
+fn a_new_home_posts_no_changes_of_nodes_that_have_left_the_barrier() {
+    run_one(settings(1735)).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub(super) struct Settings {
     pub(super) lies_one_in: usize,
     /// Nodes whose memory notes writes: bit `r mod 8` is rank `r`.
     pub(super) notes_writes: u8,
+    /// Whether such memory notes writes until a scan, and not after it.
+    pub(super) notes_once: bool,
     /// What everything costs, for comparisons of times; otherwise delays are random.
     pub(super) timing: Option<Timing>,
 }
@@ -87,6 +89,7 @@ impl World {
         let memory = |rank: u8| {
             let mut memory = Memory::new(shape.pages, layout.bytes(), config.races);
             memory.notes_writes = settings.notes_writes >> (rank % 8) & 1 == 1;
+            memory.notes_once = memory.notes_writes && settings.notes_once;
             memory
         };
         let mut network = Network::new((0..shape.nodes).map(memory).collect(), seed);
@@ -288,6 +291,11 @@ impl World {
     fn retry(&mut self, rank: u8, thread: u16, action: Action, fault: Call) -> Result<(), String> {
         let index = self.index(rank, thread);
         self.runners[index].script.push_front(action);
+        if let Call::WriteFault(page) = fault
+            && self.nodes[usize::from(rank)].access(page) == Access::Write
+        {
+            self.network.memories[usize::from(rank)].map_again(page);
+        }
         self.start(rank, thread, fault)
     }
 
@@ -297,7 +305,7 @@ impl World {
         let memory = &self.network.memories[usize::from(rank)];
         match (memory.access(page), is_write) {
             (Access::Write, _) | (Access::Read, false) => None,
-            (Access::Read, true) if memory.notes_writes => None,
+            (Access::Read, true) if !memory.is_fault(page) => None,
             (_, false) => Some(Call::ReadFault(page)),
             (_, true) => Some(Call::WriteFault(page)),
         }
