@@ -1,9 +1,22 @@
 /*
  * The events of the connection manager: the requests of clients, and the end of a connection.
  *
- * The including file must define `struct link` with `cm`, `id` and `has_ended`, `set_blocking`, and
+ * The including file must define `struct link` with `cm`, `id` and `has_ended`, and
  * `refuse_as_busy`, which rejects a client that connects while another is served.
  */
+
+static bool set_blocking(int file, bool is_blocking)
+{
+	int flags = fcntl(file, F_GETFL);
+	flags = is_blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK;
+	return fcntl(file, F_SETFL, flags) == 0 || failed("set a descriptor: %s", strerror(errno));
+}
+
+/* Prints why a request has failed; returns false. */
+static bool explain_failure(enum ibv_wc_status status)
+{
+	return failed("the connection has failed: %s (status %d); did the peer end?", ibv_wc_status_str(status), status);
+}
 
 static void refuse_request(struct rdma_cm_event *request)
 {

@@ -226,6 +226,19 @@ static bool post_window(struct link *link, uint64_t window)
 				link->run.size, strerror(error));
 }
 
+static void refuse(struct rdma_cm_id *id, enum refusal why, uint64_t limit)
+{
+	struct reply reply = { htobe32(MAGIC), htobe32(VERSION), htobe32(why), 0, 0, htobe64(limit) };
+	rdma_reject(id, &reply, sizeof(reply));
+}
+
+static void refuse_as_busy(struct rdma_cm_id *id)
+{
+	refuse(id, BUSY, 0);
+}
+
+#include "connection-events.h"
+
 /* ---- Receiving ---- */
 
 static bool handle_receive(struct link *link, uint64_t number, uint32_t length)
@@ -257,11 +270,8 @@ static bool handle_receive(struct link *link, uint64_t number, uint32_t length)
 static int reap(struct link *link)
 {
 	struct ibv_wc entries[16];
-	if (link->failure != IBV_WC_SUCCESS) {
-		failed("the connection has failed: %s (status %d); did the peer end?", ibv_wc_status_str(link->failure),
-		       link->failure);
+	if (link->failure != IBV_WC_SUCCESS && !explain_failure(link->failure))
 		return -1;
-	}
 	int count = ibv_poll_cq(link->cq, 16, entries);
 	if (count < 0) {
 		failed("poll the completion queue: %s", strerror(errno));
@@ -290,26 +300,6 @@ static int reap(struct link *link)
 	}
 	return count;
 }
-
-static bool set_blocking(int file, bool is_blocking)
-{
-	int flags = fcntl(file, F_GETFL);
-	flags = is_blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK;
-	return fcntl(file, F_SETFL, flags) == 0 || failed("set a descriptor: %s", strerror(errno));
-}
-
-static void refuse(struct rdma_cm_id *id, enum refusal why, uint64_t limit)
-{
-	struct reply reply = { htobe32(MAGIC), htobe32(VERSION), htobe32(why), 0, 0, htobe64(limit) };
-	rdma_reject(id, &reply, sizeof(reply));
-}
-
-static void refuse_as_busy(struct rdma_cm_id *id)
-{
-	refuse(id, BUSY, 0);
-}
-
-#include "connection-events.h"
 
 /* Returns whether to keep waiting. When the connection has just ended, the caller polls once more,
    because the last completions precede the end. */

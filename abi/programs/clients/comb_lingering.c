@@ -1,15 +1,3 @@
-/* comb, but the client stays connected after the measurement until it is killed. */
-#define _GNU_SOURCE
-#include <rdma/rdma_cma.h>
-#include <stdio.h>
-#include <unistd.h>
-
-static int linger(void)
-{
-	puts("stays connected");
-	fflush(stdout);
-	return pause();
-}
-
-#define rdma_disconnect(id) ((void)(id), linger())
+/* comb, whose client stays connected after the measurement. */
+#include "lingering.h"
 #include "../../../tools/perf/comb.c"

@@ -1,15 +1,3 @@
-/* iwarp-perf, but the client stays connected after the measurement until it is killed. */
-#define _GNU_SOURCE
-#include <rdma/rdma_cma.h>
-#include <stdio.h>
-#include <unistd.h>
-
-static int linger(void)
-{
-	puts("stays connected");
-	fflush(stdout);
-	return pause();
-}
-
-#define rdma_disconnect(id) ((void)(id), linger())
+/* iwarp-perf, whose client stays connected after the measurement. */
+#include "lingering.h"
 #include "../../../tools/perf/iwarp-perf.c"

@@ -7,6 +7,8 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use crate::libraries::Libraries;
+use crate::network::{Network, Side};
+use crate::process::Program;
 
 /// Builds `clients/NAME.c` with the header of verbs and the library under test. Returns `None` and
 /// prints the reason if there is no such header or no compiler.
@@ -58,6 +60,21 @@ pub fn build_mpi_client(compiler: &Path, mpi: &str, name: &str) -> Option<PathBu
 pub fn build_mpi_tool(compiler: &Path, mpi: &str, name: &str) -> Option<PathBuf> {
     let source = format!("../../tools/perf/{name}.c");
     build(compiler, &source, &format!("{name}-{mpi}"), &["-lm"])
+}
+
+/// Runs a client of a server on loopback that stays connected after its measurement, then another
+/// client of the same server: the end of a connection may be late, because its frames may be lost, and
+/// the next client's request waits meanwhile. `lingering` is the name of the first client's source.
+///
+/// # Panics
+/// Panics if a client does not compile, or if the second client is not served.
+pub fn serves_behind_a_lingering_client(lingering: &str, program: &str, words: &str) {
+    let Some(lingering) = build_client(lingering) else { return };
+    let network = Network::Loopback;
+    let client = |program: &str| Program::new(program, words).argument(&network.server_address());
+    let mut first = client(&lingering.display().to_string()).start(&network, Side::Client);
+    first.wait_for_output("stays connected");
+    client(program).run(&network, Side::Client).expect_success();
 }
 
 fn client(name: &str) -> String {

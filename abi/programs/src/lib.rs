@@ -30,7 +30,10 @@ mod sockets_services;
 mod wheels;
 
 pub use clean_root::CleanRoot;
-pub use client::{build_client, build_mpi_client, build_mpi_tool, build_plain_client};
+pub use client::{
+    build_client, build_mpi_client, build_mpi_tool, build_plain_client,
+    serves_behind_a_lingering_client,
+};
 pub use frames::{Dissection, unusual_frames};
 pub use guest::{Card, Guest, Place};
 pub use libfabric::{fi_pingpong, fi_pingpong_with};

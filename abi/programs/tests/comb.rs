@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use programs::{Finished, Libraries, Network, Program, Running, Side, build_client};
+use programs::{
+    Finished, Libraries, Network, Program, Running, Side, serves_behind_a_lingering_client,
+};
 use serde_json::Value;
 
 const LISTENS: &str = "listening on port";
@@ -72,22 +74,13 @@ fn every_byte_arrives_unchanged_by_both_methods_over_both_carriers() {
     }
 }
 
-/// The end of a connection may be late, because its frames may be lost. The next client's request
-/// waits meanwhile.
 #[test]
 fn a_client_that_connects_before_the_end_of_another_is_served() {
     let Some(program) = built() else { return };
-    let Some(lingering) = build_client("comb_lingering") else { return };
-    let (port, network) = (22_437, Network::Loopback);
-    let words = format!("--port {port} --sizes 1K --intervals 1K --seconds 0.05 --runs 1");
-    let server = serve(&program, port, "--keep", &network);
-    let first =
-        Program::new(&lingering.display().to_string(), &words).argument(&network.server_address());
-    let mut first = first.start(&network, Side::Client);
-    first.wait_for_output("stays connected");
-    let second = Program::new(&program, &words).argument(&network.server_address());
-    second.run(&network, Side::Client).expect_success();
-    drop((first, server));
+    let words = "--port 22437 --sizes 1K --intervals 1K --seconds 0.05 --runs 1";
+    let server = serve(&program, 22_437, "--keep", &Network::Loopback);
+    serves_behind_a_lingering_client("comb_lingering", &program, words);
+    drop(server);
 }
 
 /// The amount of work doubles from step to step. The program prints the time of each step. It also

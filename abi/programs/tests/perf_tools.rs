@@ -8,7 +8,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use programs::{Finished, Libraries, Network, Program, Running, Side, build_client};
+use programs::{
+    Finished, Libraries, Network, Program, Running, Side, serves_behind_a_lingering_client,
+};
 use serde_json::Value;
 
 const LISTENS: &str = "listening on port";
@@ -245,22 +247,13 @@ fn a_peer_that_dies_is_detected() {
     }
 }
 
-/// The end of a connection may be late, because its frames may be lost. The next client's request
-/// waits meanwhile.
 #[test]
 fn a_client_that_connects_before_the_end_of_another_is_served() {
     let Some(program) = built("iwarp-perf") else { return };
-    let Some(lingering) = build_client("iwarp_perf_lingering") else { return };
-    let (port, network) = (22_436, Network::Loopback);
-    let words = format!("--port {port} --test latency --sizes 8 --iterations 5 --runs 1");
-    let server = serve(&program, port, "--keep", &network);
-    let first =
-        Program::new(&lingering.display().to_string(), &words).argument(&network.server_address());
-    let mut first = first.start(&network, Side::Client);
-    first.wait_for_output("stays connected");
-    let second = Program::new(&program, &words).argument(&network.server_address());
-    second.run(&network, Side::Client).expect_success();
-    drop((first, server));
+    let words = "--port 22436 --test latency --sizes 8 --iterations 5 --runs 1";
+    let server = serve(&program, 22_436, "--keep", &Network::Loopback);
+    serves_behind_a_lingering_client("iwarp_perf_lingering", &program, words);
+    drop(server);
 }
 
 /// A stopped process keeps its connection and answers nothing.
