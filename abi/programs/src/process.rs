@@ -140,8 +140,19 @@ impl Program {
         words
     }
 
-    /// Starts the program, with `words` before the words of its command.
-    pub(crate) fn start_behind(&self, mut words: Vec<String>) -> Running {
+    /// Starts the program with an empty standard input, and with `words` before the words of its
+    /// command.
+    pub(crate) fn start_behind(&self, words: Vec<String>) -> Running {
+        self.start_reading(words, Stdio::null())
+    }
+
+    /// Starts the program like [`Self::start_behind`], with a standard input that has no bytes and
+    /// does not end while the program runs.
+    pub(crate) fn start_with_open_input(&self, words: Vec<String>) -> Running {
+        self.start_reading(words, Stdio::piped())
+    }
+
+    fn start_reading(&self, mut words: Vec<String>, input: Stdio) -> Running {
         words.extend(self.words());
         let shown = self.words.join(" ");
         let (output, inherited) = UnixStream::pair().expect("a pair of sockets");
@@ -149,7 +160,7 @@ impl Program {
         let error = inherited.try_clone().expect("a descriptor");
         let child = Command::new(&words[0])
             .args(&words[1..])
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::from(std::os::fd::OwnedFd::from(inherited)))
             .stderr(Stdio::from(std::os::fd::OwnedFd::from(error)))
             .process_group(0)

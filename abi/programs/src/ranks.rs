@@ -109,7 +109,9 @@ impl Hosts {
     /// # Panics
     /// Panics if the operating system cannot start the command.
     pub fn start_on_first(&self, command: &Program) -> Running {
-        command.start_behind(self.on(0))
+        // At the end of its input, MPICH's launcher writes to the process that started the ranks. If
+        // that process has already ended, SIGPIPE kills the launcher.
+        command.start_with_open_input(self.on(0))
     }
 
     /// Returns the path of the script that replaces `ssh`.

@@ -70,6 +70,7 @@ fn chooses_by_itself(launcher: Option<Launcher>, compiler: &Path, tag: &str) {
     assert!(ended.expect_success().contains("done by 2 ranks"), "{ended}");
     for (before, after) in before.into_iter().zip(hosts.sent()) {
         let sent = after - before;
+        println!("{sent:?}");
         // If the device carries all messages of ranks, TCP carries only messages of launchers and
         // output of ranks, so there are fewer segments than datagrams. The true number of datagrams
         // may be even higher than the counted number, because datagrams sent in one batch count as
