@@ -72,16 +72,20 @@ fn overview(body: &mut String, papers: &[Chosen], documents: &[Document]) {
         (chosen.paper.key.clone(), cells)
     };
     body.push_str(
-        "<div class=\"wide\"><table class=\"counts\"><thead><tr><th class=\"text\">paper</th>",
+        "<div class=\"wide\"><table class=\"stacked\"><thead><tr><th class=\"text\">paper</th>",
     );
     for name in COUNTED {
         let _ = write!(body, "<th>{name}</th>");
     }
     body.push_str("</tr></thead><tbody>");
     for (key, cells) in papers.iter().map(row) {
-        let _ = write!(body, "<tr class=\"case\"><td class=\"text\">{}</td>", escaped(&key));
-        for cell in cells {
-            let _ = write!(body, "<td>{cell}</td>");
+        let _ = write!(
+            body,
+            "<tr class=\"case\"><td class=\"text\" data-label=\"paper\">{}</td>",
+            escaped(&key)
+        );
+        for (cell, name) in cells.iter().zip(COUNTED) {
+            let _ = write!(body, "<td data-label=\"{name}\">{cell}</td>");
         }
         body.push_str("</tr>");
     }
@@ -325,14 +329,14 @@ number. No value is read from a drawing.";
 const PAPER_COLOUR: usize = 5;
 
 const STYLE: &str = "h3 { margin: 2rem 0 .25rem; font-size: 1.05rem; }
-.origin { overflow-wrap: anywhere; font-size: .85rem; }
+.origin { overflow-wrap: anywhere; font-size: .9em; }
 td, th { white-space: normal; padding: .25rem .5rem; overflow-wrap: break-word; vertical-align: top; }
 .matrix { display: flex; flex-wrap: wrap; gap: .3rem; margin: .3rem 0; align-items: center; }
 .matrix b { flex: 0 0 10rem; font-weight: 600; }
 .matrix span { padding: .1rem .5rem; border-radius: 5px; color: #fff; }
 .holds { background: #0b7a5f; } .holds-not { background: #b3323f; } .shown { background: #1668c7; }
 .not-measured { background: #6b7280; } .no-code { background: #8a6d3b; }
-@media (max-width: 700px) { body { padding: 1rem .75rem; font-size: 13px; } td, th { padding: .2rem .3rem; } }
+@media (max-width: 700px) { body { padding: 1rem .75rem; font-size: 13px; } }
 @media print { .wide { overflow: visible; border: 0; } figure, tr { break-inside: avoid; }
   body { max-width: none; padding: 0; font-size: 10px; } .matrix span { print-color-adjust: exact; } }
 ";

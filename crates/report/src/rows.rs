@@ -30,7 +30,8 @@ pub(crate) fn terminal_table<const N: usize>(
 }
 
 /// Returns a table for a page. A row with text in its first column begins a new group of rows. A
-/// line separates each group from the group above.
+/// line separates each group from the group above. On a narrow screen, a row becomes a list of its
+/// cells with the names of their columns.
 pub(crate) fn page_table<const N: usize>(
     header: &[Column; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -39,7 +40,7 @@ pub(crate) fn page_table<const N: usize>(
         CellAlignment::Left => " class=\"text\"",
         _ => "",
     };
-    let mut html = String::from("<div class=\"wide\"><table><thead><tr>");
+    let mut html = String::from("<div class=\"wide\"><table class=\"stacked\"><thead><tr>");
     // Writing to a string cannot fail, here and below.
     for column in header {
         let _ = write!(html, "<th{}>{}</th>", class(column), escaped(column.0));
@@ -48,7 +49,8 @@ pub(crate) fn page_table<const N: usize>(
     for row in rows {
         html.push_str(if row[0].is_empty() { "<tr>" } else { "<tr class=\"case\">" });
         for (text, column) in row.iter().zip(header) {
-            let _ = write!(html, "<td{}>{}</td>", class(column), escaped(text));
+            let (class, name) = (class(column), escaped(column.0));
+            let _ = write!(html, "<td{class} data-label=\"{name}\">{}</td>", escaped(text));
         }
         html.push_str("</tr>\n");
     }
@@ -71,10 +73,10 @@ mod tests {
         let header = [("name", CellAlignment::Left), ("ns", CellAlignment::Right)];
         let rows = [["<b>".to_string(), "1".to_string()], [String::new(), "20".to_string()]];
         let html = page_table(&header, rows.clone());
-        assert!(
-            html.contains("<tr class=\"case\"><td class=\"text\">&lt;b&gt;</td><td>1</td></tr>")
-        );
-        assert!(html.contains("<tr><td class=\"text\"></td><td>20</td></tr>"), "{html}");
+        let (name, ns) = ("<td class=\"text\" data-label=\"name\">", "<td data-label=\"ns\">");
+        let first = format!("<tr class=\"case\">{name}&lt;b&gt;</td>{ns}1</td></tr>");
+        assert!(html.contains(&first), "{html}");
+        assert!(html.contains(&format!("<tr>{name}</td>{ns}20</td></tr>")), "{html}");
         let text = terminal_table(&header, rows, 80).to_string();
         assert!(text.contains("<b>    1") && text.contains("      20"), "{text}");
     }
