@@ -33,6 +33,7 @@ use crate::{Failure, own_program};
     ethernot bench sockets --tests latency --sizes 1,1K --mtu 1500\n  \
     ethernot bench sockets --tests hot-spot,fan-in,fan-out --clients 1,3,12\n  \
     ethernot bench sockets --tests latency,throughput --iterations 100000 --rate 10G\n  \
+    ethernot bench sockets --contenders native,native-packet,native-xdp --tests latency\n  \
     ethernot bench sockets --contenders tcp,native --loopback")]
 pub(crate) struct Arguments {
     /// Fewer sizes, clients and samples than in the papers, and one MTU: about a minute
@@ -41,7 +42,8 @@ pub(crate) struct Arguments {
     /// Tests to run: latency, throughput, multi-stream, hot-spot, fan-in, fan-out, connection
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
-    /// Contenders to measure: tcp, tcp-poll, sockets, sockets-poll, native
+    /// Contenders to measure: tcp, tcp-poll, sockets, sockets-poll, native (over UDP), native-packet,
+    /// native-xdp [default: the first five]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_contender)]
     contenders: Vec<Contender>,
     /// Message sizes of latency and throughput in bytes, such as 1,1K,64K
@@ -121,7 +123,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         program,
         loopback: arguments.loopback,
         tests: chosen(&arguments.tests, &Test::ALL),
-        contenders: chosen(&arguments.contenders, &Contender::ALL),
+        contenders: chosen(&arguments.contenders, Contender::USUAL),
         latency_sizes: chosen(&arguments.sizes, if quick { &[1, 1024] } else { &LATENCY_SIZES }),
         throughput_sizes: chosen(
             &arguments.sizes,

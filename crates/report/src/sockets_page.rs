@@ -58,7 +58,7 @@ fn beside_the_papers(body: &mut String, report: &Report, mtu: u32) {
          orders of magnitude. Of the papers, the charts contain only values that their texts print \
          as numbers.</p>"
     );
-    let contenders = Contender::ALL.into_iter().enumerate();
+    let contenders = coloured().filter(|(_, one)| Contender::USUAL.contains(one));
     let labels = contenders.map(|(colour, contender)| (colour, contender.description()));
     body.push_str(&legend(
         labels.chain([(PAPER_COLOUR, "papers: printed values of their machines")]),
@@ -181,7 +181,7 @@ fn section(
     }
     let _ = writeln!(body, "<section><h2>{}, MTU {mtu}</h2><p>{heading}</p>", test.name());
     let is_here = |contender: Contender| measured.iter().any(|row| row.contender == contender);
-    let here = Contender::ALL.into_iter().enumerate().filter(|(_, one)| is_here(*one));
+    let here = coloured().filter(|(_, one)| is_here(*one));
     let paper = (test == Test::Latency).then_some((PAPER_COLOUR, PAPER_LABEL));
     body.push_str(&legend(here.map(|(colour, one)| (colour, one.description())).chain(paper)));
     body.push_str("<div class=\"charts\">\n");
@@ -224,7 +224,13 @@ fn curves(measured: &[&Row], quantity: &Quantity) -> Vec<Series> {
         });
         Series { colour, points: points.collect() }
     };
-    Contender::ALL.into_iter().enumerate().map(of_contender).collect()
+    coloured().map(of_contender).collect()
+}
+
+/// Returns the contenders with their colours, which differ from the colour of the papers.
+fn coloured() -> impl Iterator<Item = (usize, Contender)> {
+    let colours = (0..).filter(|colour| *colour != PAPER_COLOUR);
+    colours.zip(Contender::ALL)
 }
 
 /// Returns one point for each latency of a one-byte message that the papers print as a ratio to the

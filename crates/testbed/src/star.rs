@@ -112,7 +112,8 @@ impl Drop for Star {
 }
 
 const BRIDGE: &str = "bridge";
-const INTERFACE: &str = "link1";
+/// Name of the interface of each host.
+pub const INTERFACE: &str = "link1";
 
 #[cfg(test)]
 mod tests {

@@ -75,9 +75,13 @@ impl Test {
     const fn contenders(self) -> &'static [Contender] {
         match self {
             Self::Latency => &Contender::ALL,
-            Self::Throughput | Self::Connection => {
-                &[Contender::Tcp, Contender::Sockets, Contender::Native]
-            }
+            Self::Throughput | Self::Connection => &[
+                Contender::Tcp,
+                Contender::Sockets,
+                Contender::Native,
+                Contender::NativePacket,
+                Contender::NativeXdp,
+            ],
             Self::MultiStream | Self::HotSpot | Self::FanIn | Self::FanOut => {
                 &[Contender::Tcp, Contender::Sockets]
             }
@@ -98,14 +102,28 @@ pub enum Contender {
     Sockets,
     /// The program over kernel TCP connections that the library moves to the edge. It polls.
     SocketsPoll,
-    /// The native API: remote writes into memory that the other side polls.
+    /// The native API over UDP: remote writes into memory that the other side polls.
     Native,
+    /// The native API over raw Ethernet frames.
+    NativePacket,
+    /// The native API over `AF_XDP`.
+    NativeXdp,
 }
 
 impl Contender {
     /// All contenders, the baseline first.
-    pub const ALL: [Self; 5] =
-        [Self::Tcp, Self::TcpPoll, Self::Sockets, Self::SocketsPoll, Self::Native];
+    pub const ALL: [Self; 7] = [
+        Self::Tcp,
+        Self::TcpPoll,
+        Self::Sockets,
+        Self::SocketsPoll,
+        Self::Native,
+        Self::NativePacket,
+        Self::NativeXdp,
+    ];
+
+    /// The contenders that a run measures unless the user names others.
+    pub const USUAL: &[Self] = Self::ALL.split_at(5).0;
 
     /// Returns the name on the command line, in tables and in JSON.
     pub const fn name(self) -> &'static str {
@@ -115,6 +133,8 @@ impl Contender {
             Self::Sockets => "sockets",
             Self::SocketsPoll => "sockets-poll",
             Self::Native => "native",
+            Self::NativePacket => "native-packet",
+            Self::NativeXdp => "native-xdp",
         }
     }
 
@@ -126,6 +146,18 @@ impl Contender {
             Self::Sockets => "the program of tcp over the edge, event mode",
             Self::SocketsPoll => "the program of tcp over the edge, polling",
             Self::Native => "native API: remote writes, polling",
+            Self::NativePacket => "native API over raw Ethernet frames, polling",
+            Self::NativeXdp => "native API over AF_XDP, polling",
+        }
+    }
+
+    /// Returns the kind of the links of the native API, as it begins the names of links; `None` for
+    /// UDP and for contenders with sockets.
+    pub(super) const fn kind_of_link(self) -> Option<&'static str> {
+        match self {
+            Self::NativePacket => Some("packet"),
+            Self::NativeXdp => Some("xdp"),
+            Self::Tcp | Self::TcpPoll | Self::Sockets | Self::SocketsPoll | Self::Native => None,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::NATIVE_IN_FLIGHT;
-use super::cases::{Case, Test};
+use super::cases::{Case, Contender, Test};
 use super::figures::Sample;
 use super::hosts::Hosts;
 use crate::client::SampleRequest;
@@ -24,14 +24,20 @@ impl Native {
         program: &std::path::Path,
         hosts: &Hosts,
         pinned_to: Option<[usize; 2]>,
+        contender: Contender,
     ) -> Result<Self, ProcessError> {
         let link = hosts.link();
+        let names: Vec<String> = contender
+            .kind_of_link()
+            .map(|kind| format!("{kind}:{}", testbed::star::INTERFACE))
+            .into_iter()
+            .collect();
         let spec = |role, namespace: Option<&str>, cpu| ChildSpec {
             role,
             namespace: namespace.map(str::to_string),
             cpu,
             parent: std::process::id(),
-            links: Vec::new(),
+            links: names.clone(),
         };
         let [client_cpu, server_cpu] = pinned_to.map_or([None; 2], |cpus| cpus.map(Some));
         let role = Role::Server(SocketAddr::new(link.server, 0));
@@ -50,7 +56,7 @@ impl Native {
             test: transport::Test::PingPong,
             message_bytes: 0,
             links: vec![link],
-            client_links: Vec::new(),
+            client_links: names,
             server_links: Vec::new(),
             mtu: Some(hosts.mtu()),
             in_flight: NATIVE_IN_FLIGHT,

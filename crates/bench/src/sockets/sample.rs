@@ -58,6 +58,7 @@ impl<'a> Bench<'a> {
     pub(super) fn sample(&mut self, case: &Case, contender: Contender) -> Result<Sample, Failed> {
         match contender {
             Contender::Native => self.native_sample(case).map_err(Failed::Process),
+            Contender::NativePacket | Contender::NativeXdp => self.raw_sample(case, contender),
             Contender::Tcp | Contender::TcpPoll => {
                 // If a program fails without the library, the host is the cause. So this failure
                 // ends the whole run.
@@ -79,10 +80,24 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// Takes a sample of the native API over links that take frames from the interface. The
+    /// processes end with the sample, so that the links do not slow down the other contenders.
+    fn raw_sample(&self, case: &Case, contender: Contender) -> Result<Sample, Failed> {
+        if self.hosts.kind() == PathKind::Loopback {
+            let needs = "raw links need root and network namespaces; choose `native` instead";
+            return Err(Failed::Refused(needs.to_owned()));
+        }
+        let (program, seconds) = (&self.wishes.program, self.wishes.sample_seconds);
+        let native = Native::start(program, self.hosts, self.pinned_to, contender);
+        let sample = native.and_then(|mut native| native.sample(case, seconds));
+        sample.map_err(|error| Failed::Refused(error.to_string()))
+    }
+
     fn native_sample(&mut self, case: &Case) -> Result<Sample, ProcessError> {
         if self.native.is_none() {
             let program = &self.wishes.program;
-            self.native = Some(Native::start(program, self.hosts, self.pinned_to)?);
+            self.native =
+                Some(Native::start(program, self.hosts, self.pinned_to, Contender::Native)?);
         }
         let native = self.native.as_mut().expect("it was just made");
         native.sample(case, self.wishes.sample_seconds)
@@ -122,7 +137,11 @@ impl<'a> Bench<'a> {
         let way = match contender {
             Contender::Sockets => Way::Edge,
             Contender::SocketsPoll => Way::EdgePoll,
-            Contender::Tcp | Contender::TcpPoll | Contender::Native => Way::Tcp,
+            Contender::Tcp
+            | Contender::TcpPoll
+            | Contender::Native
+            | Contender::NativePacket
+            | Contender::NativeXdp => Way::Tcp,
         };
         let style = if contender == Contender::TcpPoll { Style::Polling } else { Style::Blocking };
         let is_alone = !case.test.has_clients();

@@ -56,8 +56,9 @@ const KINDS: [Kind; 3] = [Kind::Bandwidth, Kind::Latency, Kind::BothWays];
 /// The sizes of the paper's figures of bandwidth, which begin at 1 KiB.
 const SIZES: [u64; 5] = [1 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20];
 const SIZES_QUICK: [u64; 2] = [64 << 10, 1 << 20];
-const LATENCY_SIZES: [u64; 4] = [1, 8, 1 << 10, 64 << 10];
-const LATENCY_SIZES_QUICK: [u64; 1] = [8];
+/// The sizes up to 2 KiB are enough for a straight line through the latencies, as in Sandia's study.
+const LATENCY_SIZES: [u64; 8] = [1, 8, 32, 128, 512, 1 << 10, 2 << 10, 64 << 10];
+const LATENCY_SIZES_QUICK: [u64; 4] = [8, 256, 1 << 10, 2 << 10];
 
 const WINDOWS: [u32; 2] = [16, 64];
 const WINDOWS_QUICK: [u32; 1] = [16];
