@@ -10,6 +10,7 @@
 pub mod difference;
 pub mod document;
 pub mod judge;
+pub mod line;
 pub mod printed;
 pub mod reading;
 pub mod reasons;

@@ -51,6 +51,9 @@ pub struct Item {
     /// Words that describe how the second run differs. The names of its panels end with these words.
     #[serde(default)]
     pub retest_name: String,
+    /// Arguments of another command, whose curves the page shows beside those of the item.
+    #[serde(default)]
+    pub beside: Vec<String>,
     /// Prefixes of names of panels. The item gets the panels whose names start with one of these
     /// prefixes.
     #[serde(default)]
@@ -266,6 +269,13 @@ impl Item {
     pub fn arguments(&self, is_quick: bool) -> Vec<String> {
         let quick = if is_quick { self.quick.as_slice() } else { &[] };
         self.command.iter().chain(quick).cloned().collect()
+    }
+
+    /// Returns the arguments of the command whose curves the page shows beside those of the item;
+    /// `None` if there is no such command.
+    pub fn beside_arguments(&self, is_quick: bool) -> Option<Vec<String>> {
+        let quick = if is_quick { self.quick.as_slice() } else { &[] };
+        (!self.beside.is_empty()).then(|| self.beside.iter().chain(quick).cloned().collect())
     }
 
     /// Returns the arguments of the run that tests the item's reasons; `None` if there is no such

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::document::{Document, Point, Series};
+use crate::line::Line;
 
 /// The check that decides whether a statement holds.
 #[derive(Debug, Clone, Deserialize)]
@@ -145,18 +146,10 @@ fn growth(series: &Series) -> Option<f64> {
 /// Returns the largest distance of a value from the line of least squares, as a fraction of the
 /// highest value.
 fn deviation(series: &Series) -> Option<f64> {
-    let points = &series.points;
-    let () = (points.len() > 2).then_some(())?;
-    let mean = |of: fn(&Point) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
-    let (at, value) = (mean(|point| point.at), mean(|point| point.value));
-    let products = |of: fn(&Point, f64, f64) -> f64| {
-        points.iter().map(|point| of(point, at, value)).sum::<f64>()
-    };
-    let across = products(|point, at, _| (point.at - at).powi(2));
-    let along = products(|point, at, value| (point.at - at) * (point.value - value));
-    let slope = if across > 0.0 { along / across } else { return None };
-    let off = |point: &Point| (point.value - value - slope * (point.at - at)).abs();
-    let highest = points.iter().map(|point| point.value).reduce(f64::max)?;
+    let points: Vec<_> = series.points.iter().map(|point| (point.at, point.value)).collect();
+    let line = Line::through(&points)?;
+    let off = |(at, value): &(f64, f64)| (value - line.value(*at)).abs();
+    let highest = points.iter().map(|point| point.1).reduce(f64::max)?;
     Some(points.iter().map(off).fold(0.0, f64::max) / highest)
 }
 

@@ -6,6 +6,7 @@ use std::process::{self, Command, Stdio};
 use std::time::Instant;
 
 use bench::machine::{self, Machine};
+use bench::reality::HostCosts;
 use bench::{apache, ganglia, multiedge, sockets, verbs};
 use interconnect::paper::Reproduction;
 use interconnect::paper::configurations::Configurations;
@@ -26,6 +27,16 @@ struct Outcome {
     series: Vec<Series>,
     seen: Vec<Seen>,
     notes: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds the results of another command. `panel` returns the name that a panel of the other
+    /// command gets.
+    fn extend(&mut self, other: Self, panel: impl Fn(&str) -> String) {
+        let renamed = other.series.into_iter();
+        self.series.extend(renamed.map(|one| Series { panel: panel(&one.panel), ..one }));
+        self.notes.extend(other.notes);
+    }
 }
 
 /// Groups items by command. The groups are ordered so that most items are complete early, because
@@ -69,25 +80,20 @@ pub(super) fn measure(
     let start = Instant::now();
     let outcome = run(program, folder, &arguments).map(|mut found| {
         if let Some(again) = first.retest_arguments(is_quick) {
-            eprintln!(
-                "ethernot: {}, a second run that tests reasons: ethernot {}",
-                names.join(", "),
-                again.join(" ")
-            );
-            match run(program, folder, &again) {
-                Ok(more) => {
-                    found.series.extend(
-                        more.series
-                            .into_iter()
-                            .map(|one| Series { panel: first.retest_panel(&one.panel), ..one }),
-                    );
-                    found.notes.extend(more.notes);
-                }
-                Err(error) => found.notes.push(format!("`{}`: {error}", again.join(" "))),
-            }
+            let more =
+                run_again(program, folder, &names, "a second run that tests reasons", &again);
+            found.extend(more, |panel| first.retest_panel(panel));
         }
         found
     });
+    let mut besides = Vec::new();
+    if outcome.is_ok() {
+        for arguments in shown_beside(group, is_quick) {
+            let why = "what is shown beside it";
+            let found = run_again(program, folder, &names, why, &arguments);
+            besides.push((arguments, found));
+        }
+    }
     let seconds = start.elapsed().as_secs_f64();
     for (key, item) in group {
         let mut document = Document::new(key, &item.id);
@@ -104,9 +110,14 @@ pub(super) fn measure(
                 let belongs = |one: &&Series| {
                     item.take.iter().any(|panel| one.panel.starts_with(panel.as_str()))
                 };
-                document.series = found.series.iter().filter(belongs).cloned().collect();
+                let own = item.beside_arguments(is_quick);
+                let beside = besides.iter().find(|(arguments, _)| Some(arguments) == own.as_ref());
+                let outcomes = [Some(found), beside.map(|(_, found)| found)];
+                for found in outcomes.into_iter().flatten() {
+                    document.series.extend(found.series.iter().filter(belongs).cloned());
+                    document.notes.extend(found.notes.iter().cloned());
+                }
                 document.seen.clone_from(&found.seen);
-                document.notes.clone_from(&found.notes);
                 if document.series.is_empty() {
                     let why = found.notes.first().map_or("nothing", String::as_str);
                     document.cannot_run = Some(format!("`{command}` measured nothing: {why}"));
@@ -122,9 +133,35 @@ pub(super) fn measure(
     Ok(())
 }
 
+/// Returns the commands whose curves the page shows beside those of the group.
+fn shown_beside(group: &[Wanted], is_quick: bool) -> Vec<Vec<String>> {
+    let mut commands: Vec<_> =
+        group.iter().filter_map(|(_, item)| item.beside_arguments(is_quick)).collect();
+    commands.sort();
+    commands.dedup();
+    commands
+}
+
+/// Runs another command for a group of items. If the command fails, returns its error as a note.
+fn run_again(
+    program: &Path,
+    folder: &Folder,
+    names: &[String],
+    why: &str,
+    arguments: &[String],
+) -> Outcome {
+    let command = arguments.join(" ");
+    eprintln!("ethernot: {}, {why}: ethernot {command}", names.join(", "));
+    run(program, folder, arguments).unwrap_or_else(|error| Outcome {
+        series: vec![],
+        seen: vec![],
+        notes: vec![format!("`{command}`: {error}")],
+    })
+}
+
 fn run(program: &Path, folder: &Folder, arguments: &[String]) -> Result<Outcome, String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if let ["sim", ..] = words.as_slice() {
+    if let ["sim", "paper", ..] = words.as_slice() {
         let found =
             Reproduction::new(&Configurations::default()).map_err(|error| error.to_string())?;
         let (curves, seen) = series::of_sandia(&found);
@@ -163,6 +200,10 @@ fn bench(program: &Path, words: &[&str], path: &Path) -> Result<Outcome, String>
 
 fn curves(words: &[&str], text: &str) -> Result<(Curves, Vec<String>), serde_json::Error> {
     Ok(match words.get(1).copied() {
+        Some("calibrate") => {
+            let costs: HostCosts = serde_json::from_str(text)?;
+            (series::of_calibration(&costs), Vec::new())
+        }
         Some("multiedge") => {
             let report: multiedge::Report = serde_json::from_str(text)?;
             (series::of_multiedge(&report), Vec::new())
@@ -222,5 +263,12 @@ mod tests {
         assert_eq!(groups[0].len(), 5, "the study of Sandia");
         let sizes: usize = groups.iter().map(Vec::len).sum();
         assert!(groups.len() < sizes);
+    }
+
+    #[test]
+    fn a_command_that_several_items_show_beside_them_runs_once() {
+        let paper = papers::printed::paper("sandia1999").expect("it is listed");
+        let group: Vec<Wanted> = paper.items.iter().map(|item| (&*paper.key, item)).collect();
+        assert_eq!(shown_beside(&group, true), [["sim", "calibrate", "--quick"]]);
     }
 }

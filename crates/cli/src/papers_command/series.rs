@@ -1,11 +1,15 @@
 //! Converts results of the benchmarks and of the simulator into curves of documents.
 
+use bench::reality::HostCosts;
+use bench::transport::Test;
 use bench::unmodified::figures::{Case, Quantity};
 use bench::unmodified::way::Way;
 use bench::{ganglia, multiedge, sockets};
 use interconnect::paper::Reproduction;
 use interconnect::paper::reference::panel;
 use papers::document::{Point, Seen, Series};
+
+use super::verbs_series;
 
 /// Curves by panel and name, in the order of their first points.
 #[derive(Debug, Default)]
@@ -110,6 +114,24 @@ pub(super) fn of_multiedge(report: &multiedge::Report) -> Curves {
     curves
 }
 
+/// Returns the curves of `ethernot sim calibrate`: the one-way latency of the edge without MPI, and
+/// the overhead of a host, which is half of the latency that the simulation computes from the
+/// costs.
+pub(super) fn of_calibration(costs: &HostCosts) -> Curves {
+    let mut curves = Curves::default();
+    for point in &costs.points {
+        if point.test != Test::PingPong || point.message_bytes > verbs_series::FITTED_BYTES {
+            continue;
+        }
+        let (at, axes) = (point.message_bytes as f64, [verbs_series::SIZE, "µs"]);
+        let (measured, fitted) = (point.measured_ns / 1e3, point.fitted_ns / 1e3);
+        curves.add(verbs_series::FITTED_PANEL, "sim calibrate", axes, at, [fitted; 3]);
+        curves.add(verbs_series::FITTED_PANEL, "edge without MPI", axes, at, [measured; 3]);
+        curves.add(verbs_series::OVERHEAD_PANEL, "sim calibrate", axes, at, [fitted / 2.0; 3]);
+    }
+    curves
+}
+
 /// Returns the curves of unmodified programs over kernel TCP and the edge. The name of a panel is
 /// `GROUP QUANTITY`. Also returns the reasons why cases could not run.
 pub(super) fn of_cases<'a>(
@@ -192,11 +214,55 @@ pub(super) fn of_sandia(found: &Reproduction) -> (Curves, Vec<Seen>) {
 
 #[cfg(test)]
 mod tests {
+    use bench::reality::{FittedPoint, FreePath};
     use interconnect::paper::configurations::Configurations;
     use papers::document::Document;
     use papers::judge::{Verdict, judge};
 
     use super::*;
+
+    #[test]
+    fn a_calibration_gives_the_latency_and_the_overhead_of_short_messages() {
+        let point = |test, message_bytes| FittedPoint {
+            test,
+            message_bytes,
+            measured_ns: 9000.0,
+            fitted_ns: 8000.0,
+        };
+        let costs = HostCosts {
+            path: FreePath::Cable,
+            frame_send_ns: 0.0,
+            frame_send_ns_per_byte: 0.0,
+            frame_receive_ns: 0.0,
+            frame_receive_ns_per_byte: 0.0,
+            post_ns: 0.0,
+            call_ns: 0.0,
+            gather_ns: 0.0,
+            poll_ns: 0.0,
+            return_ns: 0.0,
+            spread_ns: 0.0,
+            rms_error_percent: 0.0,
+            worst_error_percent: 0.0,
+            points: vec![
+                point(Test::PingPong, 8),
+                point(Test::PingPong, 1 << 20),
+                point(Test::OneWay, 8),
+            ],
+        };
+        let found = of_calibration(&costs).finish();
+        let points: Vec<_> = found
+            .iter()
+            .map(|one| (&*one.panel, &*one.name, one.points.len(), one.points[0].value))
+            .collect();
+        assert_eq!(
+            points,
+            [
+                ("fitted mpi-latency", "sim calibrate", 1, 8.0),
+                ("fitted mpi-latency", "edge without MPI", 1, 9.0),
+                ("host overhead", "sim calibrate", 1, 4.0),
+            ]
+        );
+    }
 
     #[test]
     fn the_sandia_study_equals_the_simulator_result_to_the_last_digit() {

@@ -6,6 +6,8 @@ use bench::verbs::curves::{Curve, Method};
 use bench::verbs::figures::Point;
 use bench::verbs::registration::RegistrationPoint;
 
+use papers::line::Line;
+
 use super::series::Curves;
 
 /// Returns the curves of `ethernot bench verbs`, and the reasons why contenders could not run.
@@ -24,6 +26,7 @@ pub(super) fn of_verbs(report: &Report) -> (Curves, Vec<String>) {
             refusals.extend(refusal.filter(|refusal| !refusals.contains(refusal)));
         }
     }
+    of_fits(&report.points, &mut curves);
     for curve in report.availability.iter().flat_map(|found| &found.curves) {
         if curve.method == Method::Polling {
             of_comb(curve, &mut curves);
@@ -45,6 +48,27 @@ fn of_point(point: &Point, curves: &mut Curves) {
     for one in &point.contenders {
         if let Some(value) = one.value {
             curves.add(&panel, &one.name, [SIZE, unit], point.size as f64, ranged(value, scale));
+        }
+    }
+}
+
+/// Adds the straight line through the latencies of each contender of the MPI test, and the overhead
+/// of a host by this line. The pair of virtual interfaces between the hosts has no rate limit, so
+/// the transmission time of the network, which Sandia's study subtracts, is 0 here.
+fn of_fits(points: &[Point], curves: &mut Curves) {
+    let counts = |point: &&Point| point.kind == "mpi-latency" && point.size <= FITTED_BYTES;
+    let points: Vec<_> = points.iter().filter(counts).collect();
+    for one in points.first().iter().flat_map(|point| &point.contenders) {
+        let latency = |point: &&Point| {
+            let same = point.contenders.iter().find(|other| other.name == one.name)?;
+            Some((point.size as f64, same.value?.median * 1e6))
+        };
+        let latencies: Vec<_> = points.iter().filter_map(latency).collect();
+        let Some(line) = Line::through(&latencies) else { continue };
+        for (at, _) in latencies {
+            let fitted = line.value(at);
+            curves.add(FITTED_PANEL, &one.name, [SIZE, "µs"], at, [fitted; 3]);
+            curves.add(OVERHEAD_PANEL, &one.name, [SIZE, "µs"], at, [fitted / 2.0; 3]);
         }
     }
 }
@@ -128,7 +152,16 @@ fn ranged(summary: Summary, scale: f64) -> [f64; 3] {
     [summary.median, summary.min, summary.max].map(|value| value * scale)
 }
 
-const SIZE: &str = "message size (bytes)";
+/// Panel of the straight lines through the latencies of MPI.
+pub(super) const FITTED_PANEL: &str = "fitted mpi-latency";
+
+/// Panel of the overhead of each host by these lines.
+pub(super) const OVERHEAD_PANEL: &str = "host overhead";
+
+/// Size in bytes of the largest message that counts for the lines: that of Sandia's study.
+pub(super) const FITTED_BYTES: u64 = 2048;
+
+pub(super) const SIZE: &str = "message size (bytes)";
 const TAKEN: &str = "CPU taken from the program (%)";
 const REGION: &str = "region (bytes)";
 
@@ -137,7 +170,10 @@ const FULL: f64 = 0.95;
 
 #[cfg(test)]
 mod tests {
+    use bench::verbs::Operation;
+    use bench::verbs::contender::Manner;
     use bench::verbs::curves::CurvePoint;
+    use bench::verbs::figures::{Measured, Surroundings};
 
     use super::*;
 
@@ -151,6 +187,43 @@ mod tests {
         assert_eq!(between(&points, 10.0), Some(50.0));
         assert_eq!(between(&points, 60.0), Some(100.0));
         assert_eq!(between(&points[1..], 10.0), None);
+    }
+
+    #[test]
+    fn latencies_of_mpi_give_a_line_and_the_overhead_of_a_host() {
+        let point = |size: u64, microseconds: f64| Point {
+            name: format!("mpi-latency-write-{size}-1"),
+            kind: "mpi-latency".to_owned(),
+            operation: Operation::Write,
+            size,
+            window: 1,
+            unit: "s".to_owned(),
+            contenders: vec![Measured {
+                name: "mpich-tcp".to_owned(),
+                device: "tcp".to_owned(),
+                manner: Manner::Polling,
+                paper_mean: None,
+                value: Some(exact(microseconds * 1e-6)),
+                ratios: vec![],
+                cpu_shares: [0.0; 2],
+                cpu_seconds_per_gigabyte: 0.0,
+                interrupt_shares: [0.0; 2],
+                samples: vec![],
+                cannot_run: None,
+            }],
+            surroundings: Surroundings::default(),
+        };
+        // The last message is longer than those of the study.
+        let points = [point(0, 10.0), point(1000, 12.0), point(2000, 14.0), point(65536, 900.0)];
+        let mut curves = Curves::default();
+        of_fits(&points, &mut curves);
+        let found = curves.finish();
+        let values = |panel: &str| -> Vec<f64> {
+            let one = found.iter().find(|one| one.panel == panel).expect(panel);
+            one.points.iter().map(|point| (point.value * 1e6).round() / 1e6).collect()
+        };
+        assert_eq!(values(FITTED_PANEL), [10.0, 12.0, 14.0]);
+        assert_eq!(values(OVERHEAD_PANEL), [5.0, 6.0, 7.0]);
     }
 
     #[test]
