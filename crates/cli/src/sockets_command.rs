@@ -101,11 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let reasons: Vec<_> =
             found.refused.iter().map(|one| format!("{}: {}", one.what, one.reason)).collect();
         let reasons = reasons.join("; ");
-        return Err(format!(
-            "{refused} samples over the edge do not count, because the library's counters do not \
-             prove that they used the edge: {reasons}"
-        )
-        .into());
+        return Err(format!("{refused} samples do not count: {reasons}").into());
     }
     Ok(())
 }
