@@ -189,7 +189,7 @@ mod tests {
     fn the_list_has_every_item_and_marks_pending_ones() {
         let papers: Vec<Chosen> = printed::all().iter().map(Chosen::whole).collect();
         let list = papers_list(&papers, &[], 200);
-        assert!(list.contains("no code yet: issue 38"), "{list}");
+        assert!(list.contains("no code yet: programs of PARMACS"), "{list}");
         assert!(list.contains("35 figures and tables"), "{list}");
     }
 
