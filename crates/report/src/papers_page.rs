@@ -238,7 +238,7 @@ fn charts(body: &mut String, item: &Item, document: &Document) -> Result<(), Cha
             here.iter().enumerate().map(|(at, one)| curve(at, one)).collect();
         let printed = printed_points(item, panel, &drawn);
         let mut names: Vec<(usize, &str)> =
-            here.iter().enumerate().map(|(at, one)| (at, one.name.as_str())).collect();
+            here.iter().enumerate().map(|(at, one)| (colour(at), one.name.as_str())).collect();
         if !printed.is_empty() {
             names.push((PAPER_COLOUR, "printed in the paper"));
             drawn.extend(printed);
@@ -257,9 +257,14 @@ fn charts(body: &mut String, item: &Item, document: &Document) -> Result<(), Cha
     Ok(())
 }
 
+/// Returns the colour of our curve with this number in its chart. It is not the colour of the
+/// printed points.
+const fn colour(number: usize) -> usize {
+    if number >= PAPER_COLOUR { number + 1 } else { number }
+}
+
 fn curve(number: usize, series: &Measured) -> Series {
-    // Our curves do not use the colour of the printed points.
-    let colour = if number >= PAPER_COLOUR { number + 1 } else { number };
+    let colour = colour(number);
     let point = |point: &papers::document::Point| Point {
         message_bytes: point.at as u64,
         median: point.value,
@@ -387,5 +392,26 @@ mod tests {
             page.contains("<svg") && page.contains("printed, latency of one byte in one direction")
         );
         assert!(page.contains("ours 0.50, theirs 0.86: ours is as good as theirs or better"));
+    }
+
+    #[test]
+    fn the_legend_has_the_colours_of_the_curves() {
+        let mut document = Document::new("convergence2005", "7");
+        let point = |at| At { at, value: 1.0, min: 1.0, max: 1.0, samples: vec![], reason: None };
+        let series = |number: usize| Measured {
+            panel: "latency 1500".to_owned(),
+            name: format!("curve {number}"),
+            x: "message size (bytes)".to_owned(),
+            unit: "µs".to_owned(),
+            points: vec![point(1.0), point(1024.0)],
+        };
+        document.series = (0..7).map(series).collect();
+        let page = page_of(&[document.clone()]);
+        for (number, one) in document.series.iter().enumerate() {
+            let colour = curve(number, one).colour;
+            assert_ne!(colour, PAPER_COLOUR);
+            let entry = format!("var(--series-{colour})\"></span>{}</li>", one.name);
+            assert!(page.contains(&entry), "{entry}");
+        }
     }
 }

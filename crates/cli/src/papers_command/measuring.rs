@@ -202,7 +202,7 @@ fn curves(words: &[&str], text: &str) -> Result<(Curves, Vec<String>), serde_jso
     Ok(match words.get(1).copied() {
         Some("calibrate") => {
             let costs: HostCosts = serde_json::from_str(text)?;
-            (series::of_calibration(&costs), Vec::new())
+            (series::of_calibration(&costs.points), Vec::new())
         }
         Some("multiedge") => {
             let report: multiedge::Report = serde_json::from_str(text)?;

@@ -1,6 +1,6 @@
 //! Converts results of the benchmarks and of the simulator into curves of documents.
 
-use bench::reality::HostCosts;
+use bench::reality::FittedPoint;
 use bench::transport::Test;
 use bench::unmodified::figures::{Case, Quantity};
 use bench::unmodified::way::Way;
@@ -117,9 +117,9 @@ pub(super) fn of_multiedge(report: &multiedge::Report) -> Curves {
 /// Returns the curves of `ethernot sim calibrate`: the one-way latency of the edge without MPI, and
 /// the overhead of a host, which is half of the latency that the simulation computes from the
 /// costs.
-pub(super) fn of_calibration(costs: &HostCosts) -> Curves {
+pub(super) fn of_calibration(points: &[FittedPoint]) -> Curves {
     let mut curves = Curves::default();
-    for point in &costs.points {
+    for point in points {
         if point.test != Test::PingPong || point.message_bytes > verbs_series::FITTED_BYTES {
             continue;
         }
@@ -214,7 +214,6 @@ pub(super) fn of_sandia(found: &Reproduction) -> (Curves, Vec<Seen>) {
 
 #[cfg(test)]
 mod tests {
-    use bench::reality::{FittedPoint, FreePath};
     use interconnect::paper::configurations::Configurations;
     use papers::document::Document;
     use papers::judge::{Verdict, judge};
@@ -229,27 +228,9 @@ mod tests {
             measured_ns: 9000.0,
             fitted_ns: 8000.0,
         };
-        let costs = HostCosts {
-            path: FreePath::Cable,
-            frame_send_ns: 0.0,
-            frame_send_ns_per_byte: 0.0,
-            frame_receive_ns: 0.0,
-            frame_receive_ns_per_byte: 0.0,
-            post_ns: 0.0,
-            call_ns: 0.0,
-            gather_ns: 0.0,
-            poll_ns: 0.0,
-            return_ns: 0.0,
-            spread_ns: 0.0,
-            rms_error_percent: 0.0,
-            worst_error_percent: 0.0,
-            points: vec![
-                point(Test::PingPong, 8),
-                point(Test::PingPong, 1 << 20),
-                point(Test::OneWay, 8),
-            ],
-        };
-        let found = of_calibration(&costs).finish();
+        let points =
+            [point(Test::PingPong, 8), point(Test::PingPong, 1 << 20), point(Test::OneWay, 8)];
+        let found = of_calibration(&points).finish();
         let points: Vec<_> = found
             .iter()
             .map(|one| (&*one.panel, &*one.name, one.points.len(), one.points[0].value))

@@ -52,13 +52,15 @@ fn of_point(point: &Point, curves: &mut Curves) {
     }
 }
 
-/// Adds the straight line through the latencies of each contender of the MPI test, and the overhead
-/// of a host by this line. The pair of virtual interfaces between the hosts has no rate limit, so
+/// Adds the straight line through the latencies of each MPI, and the overhead of a host by this line. The pair of virtual interfaces between the hosts has no rate limit, so
 /// the transmission time of the network, which Sandia's study subtracts, is 0 here.
 fn of_fits(points: &[Point], curves: &mut Curves) {
     let counts = |point: &&Point| point.kind == "mpi-latency" && point.size <= FITTED_BYTES;
     let points: Vec<_> = points.iter().filter(counts).collect();
     for one in points.first().iter().flat_map(|point| &point.contenders) {
+        if !is_mpi(&one.name) {
+            continue;
+        }
         let latency = |point: &&Point| {
             let same = point.contenders.iter().find(|other| other.name == one.name)?;
             Some((point.size as f64, same.value?.median * 1e6))
@@ -84,8 +86,7 @@ fn overhead(point: &Point, curves: &mut Curves) {
     };
     for mpi in &point.contenders {
         let below = if mpi.name.ends_with("-tcp") { "tcp-polling" } else { "edge0-polling" };
-        let (Some(below), Some(value), true) = (median(below), mpi.value, mpi.name.contains("mpi"))
-        else {
+        let (Some(below), Some(value), true) = (median(below), mpi.value, is_mpi(&mpi.name)) else {
             continue;
         };
         let lost = |value: f64| (1.0 - value / below) * 100.0;
@@ -93,6 +94,11 @@ fn overhead(point: &Point, curves: &mut Curves) {
         let lost = [value.median, value.max, value.min].map(lost);
         curves.add(&panel, &mpi.name, [SIZE, "%"], point.size as f64, lost);
     }
+}
+
+/// Returns whether a contender of the MPI test is an MPI, and not a transport alone.
+fn is_mpi(name: &str) -> bool {
+    name.contains("mpi")
 }
 
 /// Adds the curve of bandwidth against the fraction of CPU time that messages take. Adds the
