@@ -170,8 +170,7 @@ fn wire_envelope_bytes() -> u32 {
 
 fn host_costs(path: FreePath, found: &Calibration) -> HostCosts {
     let ns = |ps: u64| ps as f64 / 1e3;
-    let Costs { host, call_ps, gather_ps, poll_ps, return_ps, spread_ps, timer_ps: _ } =
-        found.costs;
+    let Costs { host, call_ps, gather_ps, poll_ps, return_ps, spread_ps, .. } = found.costs;
     let point = |(measured, fitted_ns): &(calibration::Measurement, f64)| FittedPoint {
         test: test(measured.exercise),
         message_bytes: u64::from(measured.message_bytes),

@@ -66,9 +66,8 @@ pub(crate) struct Arguments {
     /// absences
     #[arg(long, value_name = "YES|NO", value_parser = parse_yes)]
     absences: Option<bool>,
-    /// Simulate drivers that report, like those of UDP, that a batch of equal frames costs as
-    /// little as one frame. The engine then sends longer batches, although each frame costs the
-    /// simulated host as much as without this option
+    /// Simulate drivers with segmentation offload, like those of UDP: frames of equal size that the
+    /// engine passes together are one packet, which costs the host little more than one frame
     #[arg(long)]
     offloads: bool,
     /// Seeds of each point [default: 3, with --quick 1]

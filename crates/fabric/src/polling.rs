@@ -9,6 +9,7 @@
 //! [`TokenBucket`](crate::TokenBucket).
 
 pub mod calibration;
+mod driver;
 mod fit;
 mod machine;
 mod pauses;
@@ -62,6 +63,9 @@ pub struct Costs {
     /// the frame. A virtual cable delivers a frame within this call. The delay of the cable,
     /// counted from the end of the call, is therefore negative.
     pub return_ps: u64,
+    /// Cost of each frame of a segmented packet after the first frame, if the driver of a link
+    /// offloads ([`LinkModel::offloads`]). The first frame costs as much as a frame of other drivers.
+    pub segment_ps: u64,
     /// Cost of choosing a link. The cost applies to each sent frame, once for each link of the
     /// connection after the first.
     pub spread_ps: u64,
@@ -206,6 +210,7 @@ mod tests {
         gather_ps: 300_000,
         poll_ps: 150_000,
         return_ps: 200_000,
+        segment_ps: 100_000,
         spread_ps: 0,
         timer_ps: 0,
     };

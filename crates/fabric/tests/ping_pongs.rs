@@ -19,6 +19,7 @@ const COSTS: Costs = Costs {
     gather_ps: 800_000,
     poll_ps: 600_000,
     return_ps: 1_300_000,
+    segment_ps: 0,
     spread_ps: 0,
     timer_ps: 0,
 };

@@ -198,6 +198,7 @@ fn costs(values: &[f64], post_ps: u64) -> Costs {
         gather_ps: ps(5),
         poll_ps: ps(6),
         return_ps: ps(7),
+        segment_ps: 0,
         spread_ps: 0,
         timer_ps: 0,
     }

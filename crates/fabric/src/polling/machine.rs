@@ -7,11 +7,11 @@ use engine::{EngineConfig, PathInfo};
 use mem::Payload;
 use wire_edge::PeerAddr;
 
+use super::driver::Driver;
 use super::pauses::Interruptions;
 use super::program::{Finished, PingPong, Program};
 use super::{Costs, Exercise, Trial};
-use crate::channel::LinkModel;
-use crate::channel::{Admission, Channel};
+use crate::channel::{Channel, LinkModel};
 use crate::edge_host::EdgeHost;
 use crate::host::{
     Action, CompletionKind, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Region,
@@ -411,46 +411,24 @@ impl Machine {
 
     /// Lets the engine send. Returns whether more frames wait.
     fn transmit(&mut self, number: usize, now: Instant) -> bool {
-        let Self { hosts, wires, queue, costs, queue_full, .. } = self;
-        let MachineHost { engine, free_ps, .. } = &mut hosts[number];
-        let wires = &mut wires[number];
-        let spread_ps = costs.spread_ps * (wires.len() as u64).saturating_sub(1);
+        let MachineHost { engine, free_ps, .. } = &mut self.hosts[number];
+        let mut driver = Driver::new(&self.costs, &mut self.wires[number], *free_ps);
+        let peer = 1 - number as u8;
         let (more, taken) = engine.transmit(now, &mut |link, to, place, pieces| {
-            let bytes = pieces.concat();
-            *free_ps += spread_ps;
-            if place.is_multiple_of(CALL_FRAMES) {
-                *free_ps += costs.call_ps;
-            }
-            let is_gathered = pieces.iter().skip(1).any(|piece| !piece.is_empty());
-            let host = &costs.host;
-            *free_ps += host.frame_send_ps
-                + host.frame_send_ps_per_byte * bytes.len() as u64
-                + if is_gathered { costs.gather_ps } else { 0 };
-            let seen_ps = *free_ps;
-            *free_ps += costs.return_ps;
-            let Some(wire) = wires.get_mut(usize::from(link.0)) else { return true };
-            if bytes.len() > usize::from(wire.model.frame_bytes_max)
-                || to != port_address(1 - number as u8, link.0)
-            {
-                return true;
-            }
-            let wire_bytes = wire.model.overhead.wire_bytes(bytes.len());
-            let leaves = Instant(seen_ps.div_ceil(PS_PER_NS));
-            let timer_before_ps = wire.timer_ps();
-            let admission = wire.admit(leaves, wire_bytes);
-            if costs.timer_ps > 0 && wire.timer_ps() > timer_before_ps {
-                let fires = Instant(wire.timer_ps().div_ceil(PS_PER_NS));
-                queue.push(fires, Happening::Interrupt { host: number });
-            }
-            match admission {
-                Admission::Full => *queue_full += 1,
-                Admission::Queued { departs_at_ps, .. } => {
-                    let arrival = wire.arrival(departs_at_ps.max(seen_ps));
-                    queue.push(arrival, Happening::Arrive { host: 1 - number, link, bytes });
-                }
-            }
+            let reaches = to == port_address(peer, link.0);
+            driver.take(link, place, pieces, reaches);
             true
         });
+        let sent = driver.finish();
+        *free_ps = sent.free_ps;
+        self.queue_full += sent.queue_full;
+        for timer_ps in sent.timers_ps {
+            let fires = Instant(timer_ps.div_ceil(PS_PER_NS));
+            self.queue.push(fires, Happening::Interrupt { host: number });
+        }
+        for (arrival, link, bytes) in sent.frames {
+            self.queue.push(arrival, Happening::Arrive { host: 1 - number, link, bytes });
+        }
         more && taken > 0
     }
 
@@ -651,7 +629,7 @@ pub(super) const WORD_BYTES: u32 = 8;
 /// Immediate of the last write of a stream.
 const END_OF_PHASE: u32 = 1;
 
-/// Number of frames that the packet link passes to the kernel in one call.
+/// Number of frames that the link passes to the kernel in one call.
 pub(super) const CALL_FRAMES: usize = 32;
 
 /// The first random stream for pauses. The stream of a host is this number plus the host's number.

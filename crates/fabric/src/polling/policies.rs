@@ -38,6 +38,7 @@ pub const CALIBRATED: Costs = Costs {
     gather_ps: 800_000,
     poll_ps: 600_000,
     return_ps: 1_300_000,
+    segment_ps: 100_000,
     spread_ps: 150_000,
     timer_ps: 5_000_000,
 };
@@ -153,7 +154,8 @@ impl Point {
 
 /// Returns the costs of hosts that have `quarters`/4 of the speed of hosts with `costs`.
 pub(super) fn scaled(costs: &Costs, quarters: u32) -> Costs {
-    let Costs { host, call_ps, gather_ps, poll_ps, return_ps, spread_ps, timer_ps } = *costs;
+    let Costs { host, call_ps, gather_ps, poll_ps, return_ps, segment_ps, spread_ps, timer_ps } =
+        *costs;
     let scaled = |ps: u64| ps * 4 / u64::from(quarters.max(1));
     Costs {
         host: EdgeCosts {
@@ -168,6 +170,7 @@ pub(super) fn scaled(costs: &Costs, quarters: u32) -> Costs {
         gather_ps: scaled(gather_ps),
         poll_ps: scaled(poll_ps),
         return_ps: scaled(return_ps),
+        segment_ps: scaled(segment_ps),
         spread_ps: scaled(spread_ps),
         timer_ps: scaled(timer_ps),
     }

@@ -1,0 +1,151 @@
+//! The driver of a simulated host's links: takes the frames that the engine sends, and passes them to
+//! the wires.
+
+use delivery::{Instant, LinkId};
+
+use super::Costs;
+use super::machine::{CALL_FRAMES, PS_PER_NS};
+use crate::channel::{Admission, Channel};
+
+/// Passes the frames of one run of the engine to the wires.
+///
+/// Without segmentation offload, each frame is a packet. With it, consecutive frames of equal size
+/// and a shorter last one are one packet, as with UDP segmentation in the kernel. The cost of such a
+/// packet depends little on the number of frames. A shaper delays and releases the packet as a whole,
+/// by one timer.
+pub(super) struct Driver<'a> {
+    costs: &'a Costs,
+    wires: &'a mut [Channel],
+    /// Frames that the driver has taken but not passed on: the packet that may still grow.
+    packet: Packet,
+    sent: Sent,
+}
+
+/// What a driver has done.
+#[derive(Default)]
+pub(super) struct Sent {
+    /// Time at which the processor is free again, in picoseconds.
+    pub(super) free_ps: u64,
+    /// Number of frames that found a full queue.
+    pub(super) queue_full: u64,
+    /// Times at which timers of shapers fire, in picoseconds.
+    pub(super) timers_ps: Vec<u64>,
+    /// Each frame that the wires carry, with the time at which it arrives.
+    pub(super) frames: Vec<(Instant, LinkId, Vec<u8>)>,
+}
+
+#[derive(Default)]
+struct Packet {
+    link: LinkId,
+    frames: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Packet {
+    /// Returns whether a frame of `bytes` bytes can be the next frame of this packet.
+    fn has_room(&self, link: LinkId, bytes: usize) -> bool {
+        let (Some(first), Some(last)) = (self.frames.first(), self.frames.last()) else {
+            return false;
+        };
+        link == self.link
+            && last.len() == first.len()
+            && bytes <= first.len()
+            && self.bytes + bytes <= PACKET_BYTES_MAX
+    }
+}
+
+impl<'a> Driver<'a> {
+    /// Creates a driver. The processor is free at `free_ps` picoseconds.
+    pub(super) fn new(costs: &'a Costs, wires: &'a mut [Channel], free_ps: u64) -> Self {
+        let sent = Sent { free_ps, ..Sent::default() };
+        Self { costs, wires, packet: Packet::default(), sent }
+    }
+
+    /// Takes a frame, which is number `place` in its batch. If `reaches` is false, the frame does not
+    /// reach the peer, but still takes processor time.
+    pub(super) fn take(&mut self, link: LinkId, place: usize, pieces: &[&[u8]], reaches: bool) {
+        let bytes = pieces.concat();
+        let Some(wire) = self.wires.get(usize::from(link.0)) else { return };
+        let (offloads, frame_bytes_max) = (wire.model.offloads, wire.model.frame_bytes_max);
+        let is_segment = offloads && place > 0 && self.packet.has_room(link, bytes.len());
+        if !is_segment {
+            self.pass();
+        }
+        let Costs { host, call_ps, gather_ps, spread_ps, segment_ps, .. } = self.costs;
+        let mut cost_ps = spread_ps * (self.wires.len() as u64).saturating_sub(1)
+            + host.frame_send_ps_per_byte * bytes.len() as u64;
+        if is_segment {
+            cost_ps += segment_ps;
+        } else {
+            let is_gathered = pieces.iter().skip(1).any(|piece| !piece.is_empty());
+            cost_ps += host.frame_send_ps + if is_gathered { *gather_ps } else { 0 };
+            if place.is_multiple_of(CALL_FRAMES) {
+                cost_ps += call_ps;
+            }
+        }
+        self.sent.free_ps += cost_ps;
+        if !reaches || bytes.len() > usize::from(frame_bytes_max) {
+            self.sent.free_ps += self.costs.return_ps;
+            return;
+        }
+        self.packet.link = link;
+        self.packet.bytes += bytes.len();
+        self.packet.frames.push(bytes);
+        if !offloads {
+            self.pass();
+        }
+    }
+
+    /// Passes the last packet on. Returns what the driver has done.
+    pub(super) fn finish(mut self) -> Sent {
+        self.pass();
+        self.sent
+    }
+
+    /// Passes the packet to its wire.
+    fn pass(&mut self) {
+        let Packet { link, frames, .. } = core::mem::take(&mut self.packet);
+        let Some(wire) = self.wires.get_mut(usize::from(link.0)).filter(|_| !frames.is_empty())
+        else {
+            return;
+        };
+        let seen_ps = self.sent.free_ps;
+        self.sent.free_ps += self.costs.return_ps;
+        let leaves = Instant(seen_ps.div_ceil(PS_PER_NS));
+        let wire_bytes = |frame: &Vec<u8>| wire.model.overhead.wire_bytes(frame.len());
+        let all_bytes: u32 = frames.iter().map(wire_bytes).sum();
+        let bucket = wire.model.bucket;
+        // A shaper cuts packets that are longer than its burst. A transmitter sends frame by frame.
+        let is_whole = bucket.is_some_and(|bucket| {
+            let burst = bucket.burst_ns.saturating_mul(wire.model.rate) / 8_000_000_000;
+            frames.len() > 1 && u64::from(all_bytes) <= burst
+        });
+        let mut departure = None;
+        for frame in frames {
+            let admission = match departure {
+                Some(admission) if is_whole => admission,
+                _ => {
+                    let timer_before_ps = wire.timer_ps();
+                    let own_bytes = wire.model.overhead.wire_bytes(frame.len());
+                    let bytes = if is_whole { all_bytes } else { own_bytes };
+                    let admission = wire.admit(leaves, bytes);
+                    if self.costs.timer_ps > 0 && wire.timer_ps() > timer_before_ps {
+                        self.sent.timers_ps.push(wire.timer_ps());
+                    }
+                    admission
+                }
+            };
+            departure = Some(admission);
+            match admission {
+                Admission::Full => self.sent.queue_full += 1,
+                Admission::Queued { departs_at_ps, .. } => {
+                    let arrival = wire.arrival(departs_at_ps.max(seen_ps));
+                    self.sent.frames.push((arrival, link, frame));
+                }
+            }
+        }
+    }
+}
+
+/// Maximum number of bytes in a segmented packet, as in UDP over IPv4.
+const PACKET_BYTES_MAX: usize = 65_507;
