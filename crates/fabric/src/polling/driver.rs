@@ -149,3 +149,109 @@ impl<'a> Driver<'a> {
 
 /// Maximum number of bytes in a segmented packet, as in UDP over IPv4.
 const PACKET_BYTES_MAX: usize = 65_507;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::{LinkModel, TokenBucket};
+    use crate::costs::EdgeCosts;
+    use crate::random::Random;
+
+    const COSTS: Costs = Costs {
+        host: EdgeCosts {
+            frame_send_ps: 3_000_000,
+            frame_send_ps_per_byte: 0,
+            frame_receive_ps: 0,
+            frame_receive_ps_per_byte: 0,
+            post_ps: 0,
+            completion_ps: 0,
+        },
+        call_ps: 0,
+        gather_ps: 0,
+        poll_ps: 0,
+        return_ps: 1_000_000,
+        segment_ps: 100_000,
+        spread_ps: 0,
+        timer_ps: 5_000_000,
+    };
+
+    /// An empty bucket: the second packet of a test needs a timer, because the first one takes all
+    /// tokens.
+    const SHAPED: LinkModel = LinkModel {
+        bucket: Some(TokenBucket { peak_rate: 100_000_000_000, burst_ns: 80_000, late_ns_max: 0 }),
+        offloads: true,
+        ..LinkModel::ethernet(1_000_000_000, 0)
+    };
+
+    /// Sends batches of frames of these sizes at time 0.
+    fn send(model: LinkModel, batches: &[&[usize]]) -> Sent {
+        let mut wires = [Channel::new(model, Random::new(1))];
+        let mut driver = Driver::new(&COSTS, &mut wires, 0);
+        for batch in batches {
+            for (place, &bytes) in batch.iter().enumerate() {
+                driver.take(LinkId(0), place, &[&vec![0; bytes]], true);
+            }
+        }
+        driver.finish()
+    }
+
+    fn arrivals(sent: &Sent) -> Vec<u64> {
+        sent.frames.iter().map(|(arrival, ..)| arrival.0).collect()
+    }
+
+    #[test]
+    fn equal_frames_and_a_shorter_one_are_one_packet() {
+        let sent = send(SHAPED, &[&[1000, 1000, 1000, 400]]);
+        assert_eq!(sent.free_ps, 3_000_000 + 3 * 100_000 + 1_000_000);
+        let arrivals = arrivals(&sent);
+        assert_eq!(arrivals.len(), 4);
+        assert!(arrivals.iter().all(|arrival| *arrival == arrivals[0]), "{arrivals:?}");
+    }
+
+    #[test]
+    fn a_packet_ends_at_a_longer_frame_after_a_shorter_one_and_with_its_batch() {
+        for batches in
+            [&[&[1000, 1001][..]][..], &[&[1000, 400, 400]], &[&[1000], &[1000]], &[&[1472; 46]]]
+        {
+            let frames: u64 = batches.iter().map(|batch| batch.len() as u64).sum();
+            let free_ps = send(SHAPED, batches).free_ps;
+            let packets = (free_ps - (frames * 100_000)) / 3_900_000;
+            assert!(packets >= 2, "{batches:?}: {free_ps}");
+        }
+    }
+
+    #[test]
+    fn drivers_without_offload_send_each_frame_as_a_packet() {
+        let plain = LinkModel { offloads: false, ..SHAPED };
+        let sent = send(plain, &[&[1000, 1000, 1000]]);
+        assert_eq!(sent.free_ps, 3 * (3_000_000 + 1_000_000));
+    }
+
+    #[test]
+    fn a_shaper_delays_a_packet_by_one_timer_and_a_longer_one_frame_by_frame() {
+        // The bucket holds 10 000 bytes.
+        let batch = [1400; 6];
+        assert_eq!(send(SHAPED, &[&batch]).timers_ps.len(), 0);
+        assert_eq!(send(SHAPED, &[&batch, &batch]).timers_ps.len(), 1);
+        let long = send(SHAPED, &[&batch, &[1400; 12]]);
+        assert!(long.timers_ps.len() > 6, "{}", long.timers_ps.len());
+    }
+
+    #[test]
+    fn a_transmitter_sends_the_frames_of_a_packet_one_after_the_other() {
+        let exact = LinkModel { bucket: None, ..SHAPED };
+        let arrivals = arrivals(&send(exact, &[&[1434, 1434, 1434]]));
+        // Each frame takes 12 µs: 1434 bytes, and 66 of headers and gaps.
+        assert_eq!([arrivals[1] - arrivals[0], arrivals[2] - arrivals[1]], [12_000; 2]);
+    }
+
+    #[test]
+    fn frames_that_reach_nobody_take_processor_time() {
+        let mut wires = [Channel::new(SHAPED, Random::new(1))];
+        let mut driver = Driver::new(&COSTS, &mut wires, 0);
+        driver.take(LinkId(0), 0, &[&[0; 1000]], false);
+        driver.take(LinkId(0), 0, &[&[0; 2000]], true);
+        let sent = driver.finish();
+        assert_eq!((sent.free_ps, sent.frames.len()), (8_000_000, 0));
+    }
+}
