@@ -346,7 +346,7 @@ const PAPERS: &[Row] = &[
     none_fails(
         "all papers, quick, killed at 20 moments and called again: items lost or invented",
         "ethernot-cli",
-        "--test papers all_papers",
+        "--test papers all_papers -- --ignored",
         false,
     ),
 ];
