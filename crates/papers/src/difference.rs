@@ -1,7 +1,7 @@
 //! Compares two sets of documents, for example from two commits or from two machines.
 
 use crate::document::Document;
-use crate::judge::{Judged, judge};
+use crate::judge::{Judged, Verdict, judge};
 use crate::printed;
 
 /// A printed value whose verdict or outcome differs between two sets of documents.
@@ -17,7 +17,8 @@ pub struct Difference {
     pub has_changed_verdict: bool,
 }
 
-/// Returns the differences between two sets. Values with different verdicts come first.
+/// Returns the differences between two sets. Values with different verdicts come first. A value that
+/// neither set has measured is no difference, even if the reasons differ.
 pub fn differences(before: &[Document], after: &[Document]) -> Vec<Difference> {
     let mut found = Vec::new();
     for paper in printed::all() {
@@ -28,7 +29,8 @@ pub fn differences(before: &[Document], after: &[Document]) -> Vec<Difference> {
             };
             for (old, new) in of(before).into_iter().zip(of(after)) {
                 let (was, is) = (text(&old), text(&new));
-                if was != is {
+                let is_measured = |one: &Judged| one.verdict != Verdict::NotMeasured;
+                if was != is && (is_measured(&old) || is_measured(&new)) {
                     found.push(Difference {
                         name: format!("{}/{}.{}", paper.key, item.id, old.value.id),
                         before: was,
@@ -71,5 +73,20 @@ mod tests {
         assert_eq!(names, ["sandia1999/6.proportional", "sandia1999/5.avici-small"]);
         assert!(found[0].has_changed_verdict && !found[1].has_changed_verdict);
         assert!(differences(&before, &before).is_empty());
+    }
+
+    #[test]
+    fn values_that_neither_set_has_measured_do_not_differ() {
+        let refused = |reason: &str| {
+            let mut document = Document::new("sandia1999", "6");
+            document.cannot_run = Some(reason.to_owned());
+            document
+        };
+        assert!(differences(&[refused("needs root")], &[refused("no program")]).is_empty());
+        assert!(differences(&[refused("needs root")], &[]).is_empty());
+        let measured =
+            differences(&[refused("needs root")], &[seen("6", "proportional", true, "1")]);
+        let found = measured.iter().find(|one| one.name == "sandia1999/6.proportional");
+        assert!(found.is_some_and(|one| one.has_changed_verdict), "{measured:?}");
     }
 }
