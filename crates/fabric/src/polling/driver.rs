@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_reach_nobody_take_processor_time() {
+    fn frames_that_reach_no_peer_take_processor_time() {
         let mut wires = [Channel::new(SHAPED, Random::new(1))];
         let mut driver = Driver::new(&COSTS, &mut wires, 0);
         driver.take(LinkId(0), 0, &[&[0; 1000]], false);
