@@ -1,18 +1,18 @@
-//! The driver of a simulated host's links: takes the frames that the engine sends, and passes them to
-//! the wires.
+//! The driver of a simulated host's links: takes the frames that the engine sends, and passes them
+//! to the wires.
 
 use delivery::{Instant, LinkId};
 
 use super::Costs;
 use super::machine::{CALL_FRAMES, PS_PER_NS};
-use crate::channel::{Admission, Channel};
+use crate::channel::{Admission, Channel, LinkModel};
 
 /// Passes the frames of one run of the engine to the wires.
 ///
 /// Without segmentation offload, each frame is a packet. With it, consecutive frames of equal size
-/// and a shorter last one are one packet, as with UDP segmentation in the kernel. The cost of such a
-/// packet depends little on the number of frames. A shaper delays and releases the packet as a whole,
-/// by one timer.
+/// and a shorter last one are one packet, as with UDP segmentation in the kernel. The cost of such
+/// a packet depends little on the number of frames. A shaper delays and releases the packet as a
+/// whole, by one timer.
 pub(super) struct Driver<'a> {
     costs: &'a Costs,
     wires: &'a mut [Channel],
@@ -61,8 +61,8 @@ impl<'a> Driver<'a> {
         Self { costs, wires, packet: Packet::default(), sent }
     }
 
-    /// Takes a frame, which is number `place` in its batch. If `reaches` is false, the frame does not
-    /// reach the peer, but still takes processor time.
+    /// Takes a frame, which is number `place` in its batch. If `reaches` is false, the frame does
+    /// not reach the peer, but still takes processor time.
     pub(super) fn take(&mut self, link: LinkId, place: usize, pieces: &[&[u8]], reaches: bool) {
         let bytes = pieces.concat();
         let Some(wire) = self.wires.get(usize::from(link.0)) else { return };
@@ -85,7 +85,9 @@ impl<'a> Driver<'a> {
         }
         self.sent.free_ps += cost_ps;
         if !reaches || bytes.len() > usize::from(frame_bytes_max) {
-            self.sent.free_ps += self.costs.return_ps;
+            if !is_segment {
+                self.sent.free_ps += self.costs.return_ps;
+            }
             return;
         }
         self.packet.link = link;
@@ -102,43 +104,42 @@ impl<'a> Driver<'a> {
         self.sent
     }
 
-    /// Passes the packet to its wire.
+    /// Passes the packet to its wire. A shaper cuts a packet that is longer than its burst into
+    /// frames. A transmitter sends frame by frame.
     fn pass(&mut self) {
         let Packet { link, frames, .. } = core::mem::take(&mut self.packet);
-        let Some(wire) = self.wires.get_mut(usize::from(link.0)).filter(|_| !frames.is_empty())
-        else {
+        let Some(wire) = self.wires.get(usize::from(link.0)).filter(|_| !frames.is_empty()) else {
             return;
         };
+        let LinkModel { bucket, rate, overhead, .. } = wire.model;
         let seen_ps = self.sent.free_ps;
         self.sent.free_ps += self.costs.return_ps;
-        let leaves = Instant(seen_ps.div_ceil(PS_PER_NS));
-        let wire_bytes = |frame: &Vec<u8>| wire.model.overhead.wire_bytes(frame.len());
-        let all_bytes: u32 = frames.iter().map(wire_bytes).sum();
-        let bucket = wire.model.bucket;
-        // A shaper cuts packets that are longer than its burst. A transmitter sends frame by frame.
-        let is_whole = bucket.is_some_and(|bucket| {
-            let burst = bucket.burst_ns.saturating_mul(wire.model.rate) / 8_000_000_000;
-            frames.len() > 1 && u64::from(all_bytes) <= burst
-        });
-        let mut departure = None;
-        for frame in frames {
-            let admission = match departure {
-                Some(admission) if is_whole => admission,
-                _ => {
-                    let timer_before_ps = wire.timer_ps();
-                    let own_bytes = wire.model.overhead.wire_bytes(frame.len());
-                    let bytes = if is_whole { all_bytes } else { own_bytes };
-                    let admission = wire.admit(leaves, bytes);
-                    if self.costs.timer_ps > 0 && wire.timer_ps() > timer_before_ps {
-                        self.sent.timers_ps.push(wire.timer_ps());
-                    }
-                    admission
-                }
-            };
-            departure = Some(admission);
-            match admission {
-                Admission::Full => self.sent.queue_full += 1,
-                Admission::Queued { departs_at_ps, .. } => {
+        let burst_bytes =
+            bucket.map_or(0, |bucket| bucket.burst_ns.saturating_mul(rate) / 8_000_000_000);
+        let bytes = |frame: &Vec<u8>| overhead.wire_bytes(frame.len());
+        let all_bytes: u32 = frames.iter().map(bytes).sum();
+        if u64::from(all_bytes) <= burst_bytes {
+            self.admit(link, seen_ps, all_bytes, frames);
+        } else {
+            for frame in frames {
+                self.admit(link, seen_ps, bytes(&frame), vec![frame]);
+            }
+        }
+    }
+
+    /// Adds frames, which together have `wire_bytes` bytes on the wire, to the queue of a wire.
+    /// They leave and arrive together.
+    fn admit(&mut self, link: LinkId, seen_ps: u64, wire_bytes: u32, frames: Vec<Vec<u8>>) {
+        let Some(wire) = self.wires.get_mut(usize::from(link.0)) else { return };
+        let timer_before_ps = wire.timer_ps();
+        let admission = wire.admit(Instant(seen_ps.div_ceil(PS_PER_NS)), wire_bytes);
+        if self.costs.timer_ps > 0 && wire.timer_ps() > timer_before_ps {
+            self.sent.timers_ps.push(wire.timer_ps());
+        }
+        match admission {
+            Admission::Full => self.sent.queue_full += frames.len() as u64,
+            Admission::Queued { departs_at_ps, .. } => {
+                for frame in frames {
                     let arrival = wire.arrival(departs_at_ps.max(seen_ps));
                     self.sent.frames.push((arrival, link, frame));
                 }
@@ -153,30 +154,21 @@ const PACKET_BYTES_MAX: usize = 65_507;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::{LinkModel, TokenBucket};
+    use crate::channel::TokenBucket;
     use crate::costs::EdgeCosts;
     use crate::random::Random;
 
-    const COSTS: Costs = Costs {
-        host: EdgeCosts {
-            frame_send_ps: 3_000_000,
-            frame_send_ps_per_byte: 0,
-            frame_receive_ps: 0,
-            frame_receive_ps_per_byte: 0,
-            post_ps: 0,
-            completion_ps: 0,
-        },
-        call_ps: 0,
-        gather_ps: 0,
-        poll_ps: 0,
-        return_ps: 1_000_000,
-        segment_ps: 100_000,
-        spread_ps: 0,
-        timer_ps: 5_000_000,
-    };
+    fn costs() -> Costs {
+        Costs {
+            host: EdgeCosts { frame_send_ps: 3_000_000, ..EdgeCosts::default() },
+            return_ps: 1_000_000,
+            segment_ps: 100_000,
+            timer_ps: 5_000_000,
+            ..Costs::default()
+        }
+    }
 
-    /// An empty bucket: the second packet of a test needs a timer, because the first one takes all
-    /// tokens.
+    /// The bucket holds 10 000 bytes.
     const SHAPED: LinkModel = LinkModel {
         bucket: Some(TokenBucket { peak_rate: 100_000_000_000, burst_ns: 80_000, late_ns_max: 0 }),
         offloads: true,
@@ -186,7 +178,8 @@ mod tests {
     /// Sends batches of frames of these sizes at time 0.
     fn send(model: LinkModel, batches: &[&[usize]]) -> Sent {
         let mut wires = [Channel::new(model, Random::new(1))];
-        let mut driver = Driver::new(&COSTS, &mut wires, 0);
+        let costs = costs();
+        let mut driver = Driver::new(&costs, &mut wires, 0);
         for batch in batches {
             for (place, &bytes) in batch.iter().enumerate() {
                 driver.take(LinkId(0), place, &[&vec![0; bytes]], true);
@@ -229,7 +222,6 @@ mod tests {
 
     #[test]
     fn a_shaper_delays_a_packet_by_one_timer_and_a_longer_one_frame_by_frame() {
-        // The bucket holds 10 000 bytes.
         let batch = [1400; 6];
         assert_eq!(send(SHAPED, &[&batch]).timers_ps.len(), 0);
         assert_eq!(send(SHAPED, &[&batch, &batch]).timers_ps.len(), 1);
@@ -248,7 +240,8 @@ mod tests {
     #[test]
     fn frames_that_reach_no_peer_take_processor_time() {
         let mut wires = [Channel::new(SHAPED, Random::new(1))];
-        let mut driver = Driver::new(&COSTS, &mut wires, 0);
+        let costs = costs();
+        let mut driver = Driver::new(&costs, &mut wires, 0);
         driver.take(LinkId(0), 0, &[&[0; 1000]], false);
         driver.take(LinkId(0), 0, &[&[0; 2000]], true);
         let sent = driver.finish();

@@ -240,8 +240,8 @@ const BURST_NS: u64 = 250_000;
 const BURST_FRAMES: u32 = 4;
 
 /// Processor time of a slow timer, relative to that of a timer of a calibrated host. With this
-/// factor, a slow timer takes 40 µs of processor time. Two links of 1 Gb/s then have the same rate
-/// in simulation as on virtual Ethernet.
+/// factor, a slow timer takes 40 µs of processor time. Two links of 1 Gb/s without segmentation
+/// offload then have the same rate in simulation as on virtual Ethernet.
 const SLOW_TIMERS: u64 = 8;
 
 /// Maximum delay of the timers of an otherwise idle kernel, in nanoseconds.
